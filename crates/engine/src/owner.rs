@@ -1,0 +1,406 @@
+//! Who starts the server. Exactly one owner is named, or everybody who fights for the port is.
+//!
+//! The rule is [`ownership`]: it looks at who listens on the port, which service manager keeps that process, and
+//! which bundle it came from. It decides nothing by what is merely installed while a server runs.
+
+use crate::known::Known;
+use crate::process::{Identity, Process, Role, Sighting};
+use std::path::{Path, PathBuf};
+
+/// Which systemd manager a unit belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// The machine's manager; changes need root or polkit.
+    System,
+    /// The user's own manager (`systemctl --user`).
+    User,
+}
+
+/// How our own server is kept running, where no other owner exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AgentKind {
+    /// Our launchd job.
+    LaunchAgent {
+        /// Its label.
+        label: String,
+        /// Its plist.
+        plist: PathBuf,
+    },
+    /// Our unit of the user's systemd.
+    UserUnit {
+        /// Its name.
+        unit: String,
+    },
+    /// A process that we started ourselves, where there is no service manager.
+    Process {
+        /// The `ollama` program to start.
+        program: PathBuf,
+    },
+}
+
+/// What starts the server, and must be asked to restart it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// Ollama.app: its GUI starts `serve` and starts it again whenever it dies.
+    App {
+        /// Path of the bundle.
+        bundle: PathBuf,
+    },
+    /// A Homebrew service.
+    Brew {
+        /// launchd label (`homebrew.mxcl.ollama`, or `sh.brew.ollama` from Homebrew 7 on).
+        label: String,
+        /// Its plist.
+        plist: PathBuf,
+    },
+    /// A systemd unit that is not ours.
+    Systemd {
+        /// Whose manager.
+        scope: Scope,
+        /// Unit name, e.g. `ollama.service`.
+        unit: String,
+    },
+    /// Our own job, unit or process.
+    Agent(AgentKind),
+    /// A container. It is shown and proved, never changed.
+    Container {
+        /// Container id or name.
+        name: String,
+    },
+    /// Somebody's terminal or script. It is never stopped without being told to.
+    Manual {
+        /// The server.
+        server: Identity,
+        /// The program it runs from.
+        program: Known<PathBuf>,
+        /// Name of the parent process, e.g. `zsh`.
+        started_by: Option<String>,
+    },
+}
+
+impl Owner {
+    /// The word used for it in reports and JSON.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::App { .. } => "app",
+            Self::Brew { .. } => "brew",
+            Self::Systemd { .. } => "systemd",
+            Self::Agent(_) => "agent",
+            Self::Container { .. } => "container",
+            Self::Manual { .. } => "manual",
+        }
+    }
+}
+
+/// A process that listens on the server's port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// Its address as shown, e.g. `127.0.0.1:11434` or `*:11434`.
+    pub address: String,
+    /// The process; unknown when it belongs to another user.
+    pub process: Known<Identity>,
+    /// Its program's name, when it can be read.
+    pub program: Option<String>,
+    /// Numeric owner of the socket, when it can be read.
+    pub uid: Option<u32>,
+}
+
+/// A service manager's view of a job, unit or container that can run an Ollama server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keeper {
+    /// The owner it stands for.
+    pub owner: Owner,
+    /// Pid of its main process while it runs.
+    pub pid: Option<u32>,
+    /// Whether the manager would start it again by itself.
+    pub restarts: bool,
+}
+
+/// A copy of Ollama.app on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppBundle {
+    /// Path of the bundle.
+    pub path: PathBuf,
+    /// Version in its Info.plist.
+    pub version: Known<String>,
+    /// It runs from a random read-only path because of quarantine, and must be moved by Finder first.
+    pub translocated: bool,
+}
+
+/// Everything seen in one look that bears on ownership.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Survey {
+    /// The user we work for.
+    pub uid: u32,
+    /// The port looked at.
+    pub port: u16,
+    /// Ollama's processes of every user that could be seen.
+    pub sightings: Vec<Sighting>,
+    /// Who listens on the port.
+    pub listeners: Known<Vec<Listener>>,
+    /// Names of parents by pid, for words only.
+    pub parents: Vec<Process>,
+    /// Jobs, units and containers that can run a server, running or not.
+    pub keepers: Vec<Keeper>,
+    /// Copies of Ollama.app.
+    pub apps: Vec<AppBundle>,
+    /// `ollama` programs found, for a start of our own.
+    pub programs: Vec<PathBuf>,
+    /// The server that we started ourselves, as we wrote it down.
+    pub started_by_us: Option<Identity>,
+}
+
+/// Somebody who starts a second server on the same port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rival {
+    /// Its owner.
+    pub owner: Owner,
+    /// Its pid, while it runs.
+    pub pid: Option<u32>,
+    /// Where it runs from.
+    pub program: Option<PathBuf>,
+    /// Version, when it can be told.
+    pub version: Option<String>,
+    /// Why it counts as a rival, as a phrase.
+    pub why: String,
+}
+
+/// Who holds the port when it is not a server of ours to care for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Foreigner {
+    /// Another program of this user.
+    Stranger {
+        /// Its pid.
+        pid: u32,
+        /// Its program's name.
+        program: String,
+    },
+    /// Another user's process.
+    OtherUser {
+        /// Who, when it can be told.
+        uid: Option<u32>,
+    },
+}
+
+/// The conclusion about ownership.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ownership {
+    /// One owner, and its server when it runs.
+    One {
+        /// The owner.
+        owner: Owner,
+        /// Its server process, `None` while it is down.
+        server: Option<Identity>,
+    },
+    /// Several fight for the port.
+    Contested {
+        /// Whose server holds the port now.
+        holder: Owner,
+        /// That server.
+        server: Identity,
+        /// The others.
+        rivals: Vec<Rival>,
+    },
+    /// The port belongs to somebody else.
+    Foreign(Foreigner),
+    /// No server and nothing that could start one.
+    Absent,
+    /// It could not be told.
+    Unknown(String),
+}
+
+impl Ownership {
+    /// The owner that a restart goes through, when there is exactly one.
+    pub fn sole_owner(&self) -> Option<&Owner> {
+        match self {
+            Self::One { owner, .. } => Some(owner),
+            Self::Contested { .. } | Self::Foreign(_) | Self::Absent | Self::Unknown(_) => None,
+        }
+    }
+
+    /// The server process, when one of the user's runs.
+    pub fn server(&self) -> Option<Identity> {
+        match self {
+            Self::One { server, .. } => *server,
+            Self::Contested { server, .. } => Some(*server),
+            Self::Foreign(_) | Self::Absent | Self::Unknown(_) => None,
+        }
+    }
+}
+
+/// Names the owner of the server on the survey's port.
+pub fn ownership(survey: &Survey) -> Ownership {
+    let listeners = match &survey.listeners {
+        Known::Is(listeners) => listeners.as_slice(),
+        Known::Unknown(reason) if serves(survey).next().is_none() => return Ownership::Unknown(reason.clone()),
+        Known::Unknown(_) => &[],
+    };
+    if let Some(holder) = serves(survey).find(|sighting| listens(listeners, sighting.process.id)) {
+        return with_rivals(survey, holder);
+    }
+    if let Some(foreigner) = foreigner(survey, listeners) {
+        return Ownership::Foreign(foreigner);
+    }
+    // A server that has not bound its port yet is on its way up; it is the one to wait for.
+    if let Some(starting) = serves(survey).find(|sighting| is_ours(survey, &sighting.process)) {
+        return with_rivals(survey, starting);
+    }
+    match owner_of_nothing(survey) {
+        Some(owner) => Ownership::One { owner, server: None },
+        None => Ownership::Absent,
+    }
+}
+
+/// The owner of one server process.
+pub fn owner_of(survey: &Survey, server: &Process) -> Owner {
+    let lineage = lineage(survey, server);
+    if let Some(keeper) = survey.keepers.iter().find(|keeper| keeper.pid.is_some_and(|pid| lineage.contains(&pid))) {
+        return keeper.owner.clone();
+    }
+    if survey.started_by_us == Some(server.id)
+        && let Some(program) = server.executable.known()
+    {
+        return Owner::Agent(AgentKind::Process { program: program.clone() });
+    }
+    if let Some(bundle) = bundle_of(survey, server, &lineage) {
+        return Owner::App { bundle };
+    }
+    let started_by = server.parent.and_then(|pid| {
+        let parent = survey.parents.iter().find(|process| process.id.pid == pid)?;
+        let name = parent.executable.known()?.file_name()?;
+        Some(name.to_string_lossy().into_owned())
+    });
+    Owner::Manual { server: server.id, program: server.executable.clone(), started_by }
+}
+
+fn with_rivals(survey: &Survey, holder: &Sighting) -> Ownership {
+    if !is_ours(survey, &holder.process) {
+        return Ownership::Foreign(Foreigner::OtherUser { uid: holder.process.uid.known().copied() });
+    }
+    let owner = owner_of(survey, &holder.process);
+    let mut rivals: Vec<Rival> = serves(survey)
+        .filter(|other| other.process.id != holder.process.id && is_ours(survey, &other.process))
+        .map(|other| Rival {
+            owner: owner_of(survey, &other.process),
+            pid: Some(other.process.id.pid),
+            program: other.process.executable.known().cloned(),
+            version: version_at(survey, &other.process),
+            why: "a second `ollama serve` runs for this user".to_owned(),
+        })
+        .filter(|rival| same_port(survey, rival) && rival.owner != owner)
+        .collect();
+    for keeper in &survey.keepers {
+        let fights = keeper.restarts && keeper.owner != owner && rivals.iter().all(|rival| rival.owner != keeper.owner);
+        if fights && !matches!(keeper.owner, Owner::Container { .. }) {
+            rivals.push(Rival {
+                owner: keeper.owner.clone(),
+                pid: keeper.pid,
+                program: None,
+                version: None,
+                why: "its service manager keeps starting it again".to_owned(),
+            });
+        }
+    }
+    if rivals.is_empty() {
+        Ownership::One { owner, server: Some(holder.process.id) }
+    } else {
+        Ownership::Contested { holder: owner, server: holder.process.id, rivals }
+    }
+}
+
+/// A server that was told another address in its environment is no rival for this port.
+fn same_port(survey: &Survey, rival: &Rival) -> bool {
+    let host = serves(survey)
+        .find(|sighting| Some(sighting.process.id.pid) == rival.pid)
+        .and_then(|sighting| sighting.process.environment.known())
+        .and_then(|environment| environment.get("OLLAMA_HOST").cloned());
+    match host {
+        Some(host) => host.ends_with(&format!(":{}", survey.port)) || !host.rsplit(':').next().is_some_and(is_port),
+        None => true,
+    }
+}
+
+fn is_port(text: &str) -> bool {
+    text.parse::<u16>().is_ok()
+}
+
+fn owner_of_nothing(survey: &Survey) -> Option<Owner> {
+    let gui = survey.sightings.iter().find_map(|sighting| match &sighting.role {
+        Role::Gui { bundle } if is_ours(survey, &sighting.process) => Some(bundle.clone()),
+        Role::Gui { .. } | Role::Shim { .. } | Role::Serve | Role::Runner(_) => None,
+    });
+    if let Some(bundle) = gui {
+        return Some(Owner::App { bundle });
+    }
+    let startable = |keeper: &&Keeper| !matches!(keeper.owner, Owner::Container { .. });
+    if let Some(keeper) = survey.keepers.iter().find(startable) {
+        return Some(keeper.owner.clone());
+    }
+    if let Some(app) = survey.apps.first() {
+        return Some(Owner::App { bundle: app.path.clone() });
+    }
+    survey.programs.first().map(|program| Owner::Agent(AgentKind::Process { program: program.clone() }))
+}
+
+fn foreigner(survey: &Survey, listeners: &[Listener]) -> Option<Foreigner> {
+    let listener = listeners.first()?;
+    Some(match (&listener.process, listener.uid) {
+        (Known::Is(identity), uid) if uid.is_none_or(|uid| uid == survey.uid) => Foreigner::Stranger {
+            pid: identity.pid,
+            program: listener.program.clone().unwrap_or_else(|| "a program without a readable name".to_owned()),
+        },
+        (Known::Is(_) | Known::Unknown(_), uid) => Foreigner::OtherUser { uid },
+    })
+}
+
+fn serves(survey: &Survey) -> impl Iterator<Item = &Sighting> {
+    survey.sightings.iter().filter(|sighting| matches!(sighting.role, Role::Serve))
+}
+
+fn listens(listeners: &[Listener], id: Identity) -> bool {
+    listeners.iter().any(|listener| listener.process.known() == Some(&id))
+}
+
+fn is_ours(survey: &Survey, process: &Process) -> bool {
+    // A system service runs as its own user (`ollama`); its unit is what makes it ours to look after.
+    let kept = survey.keepers.iter().any(|keeper| keeper.pid == Some(process.id.pid));
+    kept || process.uid.known().is_some_and(|uid| *uid == survey.uid)
+}
+
+fn lineage(survey: &Survey, process: &Process) -> Vec<u32> {
+    let mut pids = vec![process.id.pid];
+    let mut parent = process.parent;
+    while let Some(pid) = parent {
+        if pids.contains(&pid) || pids.len() > 16 {
+            break;
+        }
+        pids.push(pid);
+        let known = survey.sightings.iter().map(|sighting| &sighting.process).chain(&survey.parents);
+        parent = known.into_iter().find(|other| other.id.pid == pid).and_then(|other| other.parent);
+    }
+    // Everything descends from the first process; a job is never recognised by it.
+    pids.retain(|pid| *pid > 1);
+    pids
+}
+
+fn bundle_of(survey: &Survey, server: &Process, lineage: &[u32]) -> Option<PathBuf> {
+    let gui = survey.sightings.iter().find_map(|sighting| match &sighting.role {
+        Role::Gui { bundle } if lineage.contains(&sighting.process.id.pid) => Some(bundle.clone()),
+        Role::Gui { .. } | Role::Shim { .. } | Role::Serve | Role::Runner(_) => None,
+    });
+    // Without its GUI it is an orphan of the bundle it runs from.
+    gui.or_else(|| enclosing_bundle(server.executable.known()?).map(Path::to_path_buf))
+}
+
+/// The `.app` folder that a path lies in.
+pub fn enclosing_bundle(path: &Path) -> Option<&Path> {
+    path.ancestors().skip(1).find(|ancestor| ancestor.extension().is_some_and(|extension| extension == "app"))
+}
+
+fn version_at(survey: &Survey, process: &Process) -> Option<String> {
+    let bundle = enclosing_bundle(process.executable.known()?)?;
+    survey.apps.iter().find(|app| app.path == bundle)?.version.known().cloned()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+use super::*;
+use crate::known::Known;
+use crate::owner::{Foreigner, Rival};
+use crate::setting::Value;
+
+#[test]
+fn an_app_is_quit_swept_and_opened_with_the_values_on_its_own_environment() {
+    let owner = Owner::App { bundle: "/Applications/Ollama.app".into() };
+    assert_eq!(
+        printed(&plan(apply(), &one(owner), 11434, false)),
+        "persist OLLAMA_NUM_PARALLEL=1 for app
+publish OLLAMA_NUM_PARALLEL=1, take away OLLAMA_MAX_QUEUE
+quit /Applications/Ollama.app with SIGTERM, at most 40 s, then SIGKILL
+end what is left of /Applications/Ollama.app
+wait until port 11434 is free
+open /Applications/Ollama.app
+wait for a new server to answer on port 11434
+prove what is in force"
+    );
+}
+
+#[test]
+fn a_brew_service_is_taken_out_of_launchd_and_loaded_again() {
+    let owner = Owner::Brew { label: "sh.brew.ollama".to_owned(), plist: "/u/sh.brew.ollama.plist".into() };
+    assert_eq!(
+        printed(&plan(restart(), &one(owner), 11434, false)),
+        "take the job sh.brew.ollama out of launchd
+end runners left by pid 7
+wait until port 11434 is free
+load the job sh.brew.ollama into launchd
+wait for a new server to answer on port 11434
+prove what is in force"
+    );
+}
+
+#[test]
+fn a_unit_is_stopped_and_started_by_its_manager() {
+    let owner = Owner::Systemd { scope: Scope::System, unit: "ollama.service".to_owned() };
+    assert_eq!(
+        printed(&plan(restart(), &one(owner), 11434, false)),
+        "stop the unit ollama.service
+end runners left by pid 7
+wait until port 11434 is free
+start the unit ollama.service
+wait for a new server to answer on port 11434
+prove what is in force"
+    );
+}
+
+#[test]
+fn a_server_of_ours_is_stopped_by_its_identity_and_started_with_its_values() {
+    let owner = Owner::Agent(AgentKind::Process { program: "/usr/local/bin/ollama".into() });
+    let plan = plan(restart(), &one(owner), 11434, false).unwrap();
+    assert_eq!(plan.steps[0], Step::Stop(Stop::Process { server: server() }));
+    assert!(
+        plan.steps
+            .contains(&Step::Start(Start::Process { program: "/usr/local/bin/ollama".into(), environment: values() }))
+    );
+}
+
+#[test]
+fn a_terminals_server_is_left_alone_until_it_may_be_taken_over() {
+    let owner = Owner::Manual {
+        server: server(),
+        program: Known::Is("/usr/local/bin/ollama".into()),
+        started_by: Some("zsh".to_owned()),
+    };
+    let refused = plan(apply(), &one(owner.clone()), 11434, false);
+    assert_eq!(refused, Err(Refusal::Manual { server: server(), started_by: Some("zsh".to_owned()) }));
+    let taken = plan(apply(), &one(owner), 11434, true).unwrap();
+    assert_eq!(taken.owner.word(), "agent");
+    assert!(taken.steps.contains(&Step::Stop(Stop::Process { server: server() })));
+}
+
+#[test]
+fn what_is_not_ours_to_change_is_refused_with_its_name() {
+    let port = 11434;
+    let container = one(Owner::Container { name: "llm".to_owned() });
+    assert_eq!(plan(apply(), &container, port, true), Err(Refusal::Container { name: "llm".to_owned() }));
+    let stranger = Foreigner::Stranger { pid: 9, program: "nginx".to_owned() };
+    assert_eq!(
+        plan(apply(), &Ownership::Foreign(stranger), port, true),
+        Err(Refusal::Stranger { port, pid: 9, program: "nginx".to_owned() })
+    );
+    let other = Foreigner::OtherUser { uid: Some(502) };
+    assert_eq!(plan(apply(), &Ownership::Foreign(other), port, true), Err(Refusal::OtherUser { port }));
+    assert_eq!(plan(apply(), &Ownership::Absent, port, true), Err(Refusal::Absent));
+}
+
+#[test]
+fn two_owners_are_both_named_and_neither_is_restarted() {
+    let contested = Ownership::Contested {
+        holder: Owner::App { bundle: "/Applications/Ollama.app".into() },
+        server: server(),
+        rivals: vec![Rival {
+            owner: Owner::Brew { label: "sh.brew.ollama".to_owned(), plist: "/u/x.plist".into() },
+            pid: Some(20),
+            program: Some("/opt/homebrew/bin/ollama".into()),
+            version: None,
+            why: String::new(),
+        }],
+    };
+    let who = "app (pid 7), brew (pid 20) from /opt/homebrew/bin/ollama".to_owned();
+    assert_eq!(plan(restart(), &contested, 11434, false), Err(Refusal::Contested { port: 11434, who }));
+}
+
+#[test]
+fn whatever_can_be_refused_comes_before_anything_is_taken_from_the_server() {
+    let owners = [
+        Owner::App { bundle: "/Applications/Ollama.app".into() },
+        Owner::Brew { label: "b".to_owned(), plist: "/b.plist".into() },
+        Owner::Systemd { scope: Scope::User, unit: "u".to_owned() },
+        Owner::Agent(AgentKind::UserUnit { unit: "u".to_owned() }),
+        Owner::Agent(AgentKind::LaunchAgent { label: "l".to_owned(), plist: "/l.plist".into() }),
+        Owner::Agent(AgentKind::Process { program: "/ollama".into() }),
+    ];
+    let order = |phase| match phase {
+        Phase::Preparing => 0,
+        Phase::Stopping => 1,
+        Phase::Starting => 2,
+        Phase::Proving => 3,
+    };
+    for owner in owners {
+        let plan = plan(apply(), &one(owner), 11434, false).unwrap();
+        let phases: Vec<_> = plan.steps.iter().map(|step| order(step.phase())).collect();
+        assert!(phases.is_sorted(), "{:?}", plan.steps);
+        assert_eq!(plan.steps.last(), Some(&Step::Prove));
+    }
+}
+
+fn printed(plan: &Result<Plan, Refusal>) -> String {
+    let lines: Vec<_> = plan.as_ref().unwrap().steps.iter().map(ToString::to_string).collect();
+    lines.join("\n")
+}
+
+fn apply() -> Goal {
+    Goal::Apply { desired: values(), unset: BTreeSet::from([Name::try_new("OLLAMA_MAX_QUEUE").unwrap()]) }
+}
+
+fn restart() -> Goal {
+    Goal::Restart { desired: values() }
+}
+
+fn values() -> Values {
+    Values::from([(Name::try_new("OLLAMA_NUM_PARALLEL").unwrap(), Value::try_new("1").unwrap())])
+}
+
+fn one(owner: Owner) -> Ownership {
+    Ownership::One { owner, server: Some(server()) }
+}
+
+fn server() -> Identity {
+    Identity { pid: 7, birth: 70 }
+}
