@@ -1,0 +1,190 @@
+//! What the daemon and its clients say to each other.
+//!
+//! HTTP/1.1 on a Unix socket that only its owner can open. `GET /v1/snapshot` gives a [`Snapshot`],
+//! `POST /v1/request` takes a [`Request`] and answers with one [`Event`] a line, the last one being
+//! [`Event::Result`]; `GET /v1/events` sends a snapshot on every change as server-sent events. Every answer carries
+//! the daemon's version in the header [`VERSION_HEADER`]. `docs/api.md` describes it for people.
+//!
+//! These types are the interface: a field that is added is optional for old clients, a word that is added is shown as
+//! it is. Nothing here decides anything.
+
+#[cfg(feature = "client")]
+pub mod client;
+mod known;
+mod snapshot;
+
+pub use known::Known;
+pub use snapshot::{
+    Alert, Config, MemoryBound, Owner, Proof, Rival, Runner, Server, Setting, Snapshot, StepProgress, Work,
+};
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Response header with the daemon's version.
+pub const VERSION_HEADER: &str = "stablehand-version";
+
+/// Something that did not work, for a person and for a program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// Stable kebab-case word to branch on.
+    pub code: String,
+    /// What happened, and what was left unchanged.
+    pub message: String,
+    /// What to do about it; may be empty.
+    pub hint: String,
+}
+
+impl Failure {
+    /// A failure from its three parts.
+    pub fn new(code: impl Into<String>, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into(), hint: hint.into() }
+    }
+}
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verb", rename_all = "kebab-case")]
+pub enum Request {
+    /// Change desired settings. Nothing else changes until `apply`.
+    Settings {
+        /// Values to set, by name.
+        #[serde(default)]
+        set: BTreeMap<String, String>,
+        /// Names to unset.
+        #[serde(default)]
+        unset: Vec<String>,
+        /// A preset to take first.
+        #[serde(default)]
+        preset: Option<String>,
+        /// Only say what would change.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// Persist and publish the desired settings, restart Ollama through its owner, prove.
+    Apply {
+        /// A server started by hand may be stopped and started again by us.
+        #[serde(default)]
+        take_over: bool,
+        /// Only say what would be done.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// Restart Ollama through its owner, prove.
+    Restart {
+        /// A server started by hand may be stopped and started again by us.
+        #[serde(default)]
+        take_over: bool,
+        /// Only say what would be done.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// Read every layer anew and compare.
+    Verify,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Every desired setting is proven.
+    Proven,
+    /// Something differs; `settings[].drift` names the layers.
+    Drift,
+    /// Something could not be read.
+    Unknown,
+    /// The desired settings were changed; nothing else was.
+    Changed,
+    /// A dry run: this is what would be done.
+    Planned,
+    /// Refused or failed; see `failure`.
+    Failed,
+}
+
+/// The end of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ending {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why not, when it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
+    /// The settings that are desired, and the three main ones.
+    #[serde(default)]
+    pub settings: Vec<Setting>,
+    /// What each runner really has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runners: Vec<Runner>,
+    /// What would be done, for a dry run; what was changed, for settings.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<String>,
+    /// What the desired parallelism and context can cost at most, by model.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory: Vec<MemoryBound>,
+    /// Things worth knowing that are no failure.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// The folder of the simulated machine, when it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub simulated: Option<String>,
+}
+
+impl Ending {
+    /// An ending without particulars.
+    pub fn new(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            failure: None,
+            settings: vec![],
+            runners: vec![],
+            steps: vec![],
+            memory: vec![],
+            notes: vec![],
+            simulated: None,
+        }
+    }
+
+    /// The ending of something that did not work.
+    pub fn failed(failure: Failure) -> Self {
+        Self { failure: Some(failure), ..Self::new(Outcome::Failed) }
+    }
+}
+
+/// One line of the answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    /// The plan was made.
+    Planned {
+        /// `apply` or `restart`.
+        goal: String,
+        /// Through whom.
+        owner: String,
+        /// The steps, in words.
+        steps: Vec<String>,
+    },
+    /// A step begins.
+    StepBegan(StepProgress),
+    /// A step is done.
+    StepDone {
+        /// Position in the plan, from 1.
+        index: usize,
+        /// A short note, may be empty.
+        note: String,
+    },
+    /// A step will be tried again.
+    StepRetrying {
+        /// Position in the plan, from 1.
+        index: usize,
+        /// Why.
+        failure: Failure,
+    },
+    /// The whole plan is run a second time.
+    Again {
+        /// Why.
+        reason: String,
+    },
+    /// The end; nothing comes after it.
+    Result(Box<Ending>),
+}
