@@ -1,0 +1,25 @@
+//! What Ollama says.
+//!
+//! Everything that Stablehand knows of Ollama's own language is here: the variables its server reads and how it reads
+//! them ([`catalogue`], [`parse`], [`host`]), its versions ([`version`]), its processes ([`argv`]), its log ([`log`]),
+//! its answers ([`client`]) and its models' numbers ([`model_shape`]). [`evidence`] joins them into the proof of what
+//! is in force, in the engine's own terms.
+//!
+//! Nothing here starts, stops or changes a process or a file. Two parts touch the world: [`client`] asks over
+//! loopback with a deadline on every call, [`log::reader`] and [`log::follower`] read one file in constant memory.
+//! All else is parsing, and compiles and is tested everywhere.
+//!
+//! Facts carry the place in Ollama's source that they come from (`ollama envconfig/config.go`). Both generations of
+//! runner are understood, since a machine may hold either: `ollama runner` up to 0.24, `llama-server` from 0.30 on.
+
+pub mod argv;
+pub mod catalogue;
+pub mod client;
+pub mod evidence;
+pub mod go_duration;
+pub mod go_quote;
+pub mod host;
+pub mod log;
+pub mod model_shape;
+pub mod parse;
+pub mod version;
