@@ -58,6 +58,11 @@ impl Run {
         self.index
     }
 
+    /// 1 for the first attempt of the present step.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
     /// When it began.
     pub fn began(&self) -> Awake {
         self.began

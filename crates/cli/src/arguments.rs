@@ -1,0 +1,201 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Keeps a local Ollama moving: settings that stick and are proved, full restarts through whoever owns the server.
+#[derive(Debug, Parser)]
+#[command(
+    name = "stablehand",
+    version,
+    after_help = "Exit codes: 0 done or proven, 1 drift or failure, 2 wrong usage, 3 unknown.\n\
+                  STABLEHAND_WORLD=DIR makes every verb act on the simulated machine in DIR (see `stablehand demo`)."
+)]
+pub struct Arguments {
+    /// Print JSON alone on stdout.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Run the daemon in the foreground.
+    #[command(after_help = "Example: stablehand serve\n\nAt every login instead: stablehand install")]
+    Serve,
+    /// Show the server, its owner, its settings and what is being done.
+    #[command(after_help = "Example: stablehand status --watch\n\nExits 0 whenever the daemon answered.")]
+    Status {
+        /// Go on showing every change.
+        #[arg(long)]
+        watch: bool,
+    },
+    /// List, read or change desired settings.
+    #[command(after_help = "Example: stablehand settings preset serial && stablehand apply")]
+    Settings {
+        /// What to do with them.
+        #[command(subcommand)]
+        verb: SettingsVerb,
+    },
+    /// Persist and publish the desired settings, restart Ollama through its owner, prove.
+    #[command(after_help = "Example: stablehand apply --dry-run\n\nExits 0 when every desired setting is proven.")]
+    Apply(Restarting),
+    /// Restart Ollama fully through its owner, prove the settings.
+    #[command(after_help = "Example: stablehand restart")]
+    Restart(Restarting),
+    /// Read every layer anew and compare it with what is desired.
+    #[command(after_help = "Example: stablehand verify --json\n\n\
+                            Exits 0 when all is proven (also when nothing is desired), 1 on drift, 3 when unknown.")]
+    Verify,
+    /// Examine this machine and say what is wrong and how to mend it. Works without the daemon.
+    #[command(after_help = "Example: stablehand doctor")]
+    Doctor,
+    /// Start Stablehand and publish the settings at every login. Works without the daemon.
+    #[command(after_help = "Example: stablehand install --dry-run")]
+    Install(DryRun),
+    /// Take everything of Stablehand away and put adopted files back. Works without the daemon.
+    #[command(after_help = "Example: stablehand uninstall --dry-run")]
+    Uninstall(DryRun),
+    /// Show the log of Ollama's server. Works without the daemon.
+    #[command(after_help = "Example: stablehand logs -n 50 --follow")]
+    Logs {
+        /// The daemon's own log instead.
+        #[arg(long)]
+        daemon: bool,
+        /// How many lines.
+        #[arg(short = 'n', long, default_value_t = 40)]
+        lines: usize,
+        /// Go on showing new lines.
+        #[arg(short, long)]
+        follow: bool,
+    },
+    /// Try everything on a simulated machine. Works without the daemon.
+    #[command(after_help = "Example: stablehand demo\n\n\
+                            By hand: stablehand demo start --dir /tmp/world && \
+                            STABLEHAND_WORLD=/tmp/world stablehand serve")]
+    Demo {
+        /// What to do with it; without a word: start one, show it, end it.
+        #[command(subcommand)]
+        verb: Option<DemoVerb>,
+    },
+    /// Give the login session the persisted settings (what the LaunchAgent runs).
+    #[command(hide = true)]
+    Publish,
+}
+
+/// What to do with desired settings.
+#[derive(Debug, Subcommand)]
+pub enum SettingsVerb {
+    /// List settings: the desired, the main and the changed ones, or all.
+    #[command(after_help = "Example: stablehand settings list --all")]
+    List {
+        /// Every setting of the catalogue.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Show one setting through all its layers.
+    #[command(after_help = "Example: stablehand settings get OLLAMA_NUM_PARALLEL")]
+    Get {
+        /// Name of the setting.
+        name: String,
+    },
+    /// Change the desired value. Nothing else changes until `apply`.
+    #[command(after_help = "Example: stablehand settings set OLLAMA_NUM_PARALLEL=2 OLLAMA_CONTEXT_LENGTH=32768")]
+    Set {
+        /// NAME=VALUE, or one NAME and one VALUE.
+        #[arg(required = true, num_args = 1..)]
+        assignments: Vec<String>,
+        #[command(flatten)]
+        dry_run: DryRun,
+    },
+    /// Desire nothing for a setting. Nothing else changes until `apply`.
+    #[command(after_help = "Example: stablehand settings unset OLLAMA_MAX_QUEUE")]
+    Unset {
+        /// Names of settings.
+        #[arg(required = true, num_args = 1..)]
+        names: Vec<String>,
+        #[command(flatten)]
+        dry_run: DryRun,
+    },
+    /// Take a preset: `serial` (one request, one model, a short queue) or `ollama-defaults`.
+    #[command(after_help = "Example: stablehand settings preset serial")]
+    Preset {
+        /// Its name.
+        name: String,
+        #[command(flatten)]
+        dry_run: DryRun,
+    },
+}
+
+/// What to do with a simulated machine.
+#[derive(Debug, Subcommand)]
+pub enum DemoVerb {
+    /// Make (or start again) a simulated machine in a folder, and start its Ollama.
+    #[command(after_help = "Example: stablehand demo start --dir /tmp/world --ollama 0.33.0 --speed 60")]
+    Start {
+        /// The folder; absent or empty, or a world that was stopped.
+        #[arg(long)]
+        dir: PathBuf,
+        /// `macos` or `linux`.
+        #[arg(long)]
+        os: Option<String>,
+        /// Version of its Ollama.
+        #[arg(long)]
+        ollama: Option<String>,
+        /// How many times faster than real its time runs.
+        #[arg(long)]
+        speed: Option<f64>,
+        /// What starts its Ollama.
+        #[arg(long)]
+        owner: Option<String>,
+    },
+    /// End its daemon and everything in it.
+    #[command(after_help = "Example: stablehand demo stop --dir /tmp/world")]
+    Stop {
+        /// The folder.
+        #[arg(long)]
+        dir: PathBuf,
+    },
+    /// Raise a fault, or list them.
+    #[command(after_help = "Example: stablehand demo fault session-changed-by-hand --dir /tmp/world")]
+    Fault {
+        /// Its name; without one all are listed.
+        name: Option<String>,
+        /// The folder; STABLEHAND_WORLD when it is not given.
+        #[arg(long, env = "STABLEHAND_WORLD")]
+        dir: Option<PathBuf>,
+        /// The model it concerns.
+        #[arg(long)]
+        model: Option<String>,
+    },
+    /// Make the machine sleep.
+    #[command(after_help = "Example: stablehand demo sleep 28800 --dir /tmp/world")]
+    Sleep {
+        /// For how long, in its own seconds.
+        seconds: u64,
+        /// The folder; STABLEHAND_WORLD when it is not given.
+        #[arg(long, env = "STABLEHAND_WORLD")]
+        dir: PathBuf,
+    },
+}
+
+/// Options of verbs that restart the server.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Restarting {
+    /// A server started by hand may be stopped, and is started again by Stablehand.
+    #[arg(long)]
+    pub take_over: bool,
+    #[command(flatten)]
+    pub dry_run: DryRun,
+}
+
+/// Whether to only say what would be done.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct DryRun {
+    /// Only say what would be done.
+    #[arg(long)]
+    pub dry_run: bool,
+}

@@ -1,0 +1,148 @@
+//! `stablehand demo`: the simulated machine. The simulator is a program of its own, `stablehand-sim`, that lies beside
+//! this one; the verbs here hand their arguments to it.
+
+use crate::arguments::DemoVerb;
+use crate::verbs::Voice;
+use stablehand_protocol::Failure;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::process::{Child, Command};
+
+/// How long the demo's daemon may take until its socket answers.
+const DAEMON_START: Duration = Duration::from_secs(20);
+
+/// Runs a demo verb, or the whole demo.
+pub async fn run(voice: Voice, verb: Option<DemoVerb>) -> Result<ExitCode, Failure> {
+    match verb {
+        Some(verb) => {
+            let code = simulator(&arguments(voice, verb)?).await?;
+            Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+        }
+        None => whole(voice).await,
+    }
+}
+
+fn arguments(voice: Voice, verb: DemoVerb) -> Result<Vec<OsString>, Failure> {
+    let mut arguments: Vec<OsString> = Vec::new();
+    if voice.json {
+        arguments.push("--json".into());
+    }
+    match verb {
+        DemoVerb::Start { dir, os, ollama, speed, owner } => {
+            arguments.extend(["start".into(), "--dir".into(), dir.into()]);
+            let speed = speed.map(|speed| speed.to_string());
+            for (flag, value) in [("--os", os), ("--ollama", ollama), ("--speed", speed), ("--owner", owner)] {
+                if let Some(value) = value {
+                    arguments.extend([flag.into(), value.into()]);
+                }
+            }
+        }
+        DemoVerb::Stop { dir } => arguments.extend(["stop".into(), "--dir".into(), dir.into()]),
+        DemoVerb::Fault { name, dir, model } => {
+            arguments.push("fault".into());
+            match (&name, dir) {
+                (_, Some(dir)) => arguments.extend(["--dir".into(), dir.into()]),
+                (None, None) => {}
+                (Some(_), None) => {
+                    return Err(Failure::new(
+                        "usage",
+                        "which simulated machine? Neither --dir nor STABLEHAND_WORLD names one; nothing was changed",
+                        "for example: stablehand demo fault session-changed-by-hand --dir /tmp/world",
+                    ));
+                }
+            }
+            arguments.extend(name.map(OsString::from));
+            if let Some(model) = model {
+                arguments.extend(["--model".into(), model.into()]);
+            }
+        }
+        DemoVerb::Sleep { seconds, dir } => {
+            arguments.extend(["sleep".into(), "--dir".into(), dir.into(), seconds.to_string().into()]);
+        }
+    }
+    Ok(arguments)
+}
+
+async fn simulator(arguments: &[OsString]) -> Result<i32, Failure> {
+    let program = beside_us("stablehand-sim")?;
+    let status =
+        Command::new(&program).args(arguments).status().await.map_err(|error| no_simulator(&program, &error))?;
+    Ok(status.code().unwrap_or(1))
+}
+
+fn beside_us(name: &str) -> Result<PathBuf, Failure> {
+    let us = std::env::current_exe()
+        .and_then(std::fs::canonicalize)
+        .map_err(|error| Failure::new("no-own-path", format!("this program cannot tell where it lies: {error}"), ""))?;
+    Ok(us.with_file_name(name))
+}
+
+fn no_simulator(program: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(
+        "no-simulator",
+        format!("{} cannot be started: {error}; nothing was changed", program.display()),
+        "stablehand-sim is installed beside stablehand; build it with `cargo build -p stablehand-simulator`",
+    )
+}
+
+/// Makes a machine, runs the daemon on it, shows its state until Ctrl-C, and takes all of it away again.
+async fn whole(voice: Voice) -> Result<ExitCode, Failure> {
+    let folder = tempfile::Builder::new().prefix("stablehand-demo-").tempdir().map_err(|error| {
+        Failure::new("no-temporary-folder", format!("no folder for the demo can be made: {error}"), "see TMPDIR")
+    })?;
+    let world = folder.path().join("world");
+    let dir = || -> Vec<OsString> { vec!["--dir".into(), world.clone().into()] };
+    eprintln!("SIMULATED: this shows a stand-in Ollama on a simulated Mac, not your machine. Ctrl-C ends it.");
+    let started = simulator(&[vec!["start".into()], dir()].concat()).await?;
+    if started != 0 {
+        return Ok(ExitCode::from(u8::try_from(started).unwrap_or(1)));
+    }
+    let shown = show(voice, &world).await;
+    let stopped = simulator(&[vec!["stop".into()], dir()].concat()).await?;
+    let shown = shown?;
+    Ok(if stopped == 0 { shown } else { ExitCode::FAILURE })
+}
+
+async fn show(voice: Voice, world: &Path) -> Result<ExitCode, Failure> {
+    let program = beside_us("stablehand")?;
+    let ours = |verb: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(verb).env("STABLEHAND_WORLD", world).kill_on_drop(true);
+        command
+    };
+    let start = |mut command: Command| -> Result<Child, Failure> {
+        command.spawn().map_err(|error| no_simulator(&program, &error))
+    };
+    let mut quiet = ours(&["serve"]);
+    quiet.stderr(std::process::Stdio::null());
+    let mut daemon = start(quiet)?;
+    let mut ready = ours(&["status"]);
+    ready.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let answers = async {
+        loop {
+            if ready.status().await.is_ok_and(|status| status.success()) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        () = answers => {}
+        ended = daemon.wait() => {
+            return Err(Failure::new("demo-daemon", format!("the demo's daemon ended: {ended:?}"), ""));
+        }
+        () = tokio::time::sleep(DAEMON_START) => {
+            return Err(Failure::new("demo-daemon", "the demo's daemon does not answer", ""));
+        }
+        _ = tokio::signal::ctrl_c() => return Ok(ExitCode::SUCCESS),
+    }
+    let flags: &[&str] = if voice.json { &["status", "--watch", "--json"] } else { &["status", "--watch"] };
+    let mut watch = start(ours(flags))?;
+    tokio::select! {
+        _ = watch.wait() => {}
+        _ = tokio::signal::ctrl_c() => { let _ = watch.wait().await; }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,31 @@
+//! `stablehand`: client verbs, and `serve`.
+//!
+//! A verb is a thin thing: it turns its arguments into a request, and what comes back into text ([`text`]) or JSON.
+//! stdout is data, stderr is talk. Exit codes: 0 done or proven, 1 drift or failure, 2 usage, 3 unknown.
+
+mod arguments;
+mod demo;
+mod paint;
+mod text;
+mod verbs;
+
+use arguments::Arguments;
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    match runtime {
+        Ok(runtime) => {
+            let code = runtime.block_on(verbs::run(arguments));
+            // A blocking read that is still under way must not keep a finished verb from ending.
+            runtime.shutdown_background();
+            code
+        }
+        Err(error) => {
+            eprintln!("stablehand: the system gives no runtime: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

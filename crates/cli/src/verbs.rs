@@ -1,0 +1,316 @@
+//! Each verb: arguments in, request out, text or JSON to stdout.
+
+use crate::arguments::{Arguments, DryRun, Restarting, SettingsVerb, Verb};
+use crate::paint::Paint;
+use crate::{demo, text};
+use serde::Serialize;
+use stablehand_daemon::doctor::{self, Finding, Severity};
+use stablehand_daemon::{Place, installation, server_log};
+use stablehand_protocol::client::{Client, ClientError};
+use stablehand_protocol::{Ending, Event, Failure, Outcome, Request, Setting, Snapshot};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Drift, or something that failed.
+const FAILED: u8 = 1;
+/// Wrong usage.
+const USAGE: u8 = 2;
+/// Something could not be read.
+const UNKNOWN: u8 = 3;
+
+/// How a verb writes.
+#[derive(Clone, Copy, Debug)]
+pub struct Voice {
+    /// JSON alone on stdout.
+    pub json: bool,
+    /// How text is painted.
+    pub paint: Paint,
+}
+
+/// Runs a verb.
+pub async fn run(arguments: Arguments) -> ExitCode {
+    let voice = Voice { json: arguments.json, paint: Paint::for_stdout() };
+    let done = match arguments.verb {
+        Verb::Demo { verb } => demo::run(voice, verb).await,
+        verb => match Place::detect() {
+            Ok(place) => at(&place, voice, verb).await,
+            Err(failure) => Err(failure),
+        },
+    };
+    match done {
+        Ok(code) => code,
+        Err(failure) => {
+            say_failure(voice, &failure);
+            ExitCode::from(if failure.code == "usage" { USAGE } else { FAILED })
+        }
+    }
+}
+
+async fn at(place: &Place, voice: Voice, verb: Verb) -> Result<ExitCode, Failure> {
+    let client = Client::new(place.socket());
+    match verb {
+        Verb::Serve => serve(place).await,
+        Verb::Status { watch: false } => status(&client, voice).await,
+        Verb::Status { watch: true } => watch(&client, voice).await,
+        Verb::Settings { verb } => settings(&client, voice, verb).await,
+        Verb::Apply(Restarting { take_over, dry_run }) => {
+            ask(&client, voice, Request::Apply { take_over, dry_run: dry_run.dry_run }).await
+        }
+        Verb::Restart(Restarting { take_over, dry_run }) => {
+            ask(&client, voice, Request::Restart { take_over, dry_run: dry_run.dry_run }).await
+        }
+        Verb::Verify => ask(&client, voice, Request::Verify).await,
+        Verb::Doctor => examine(place, &client, voice).await,
+        Verb::Install(DryRun { dry_run }) => changes(voice, installation::install(place, dry_run).await, dry_run),
+        Verb::Uninstall(DryRun { dry_run }) => changes(voice, installation::uninstall(place, dry_run).await, dry_run),
+        Verb::Logs { daemon, lines, follow } => logs(place, voice, daemon, lines, follow).await,
+        Verb::Publish => publish(place, voice).await,
+        Verb::Demo { verb } => demo::run(voice, verb).await,
+    }
+}
+
+async fn serve(place: &Place) -> Result<ExitCode, Failure> {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("STABLEHAND_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    place.serve().await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn status(client: &Client, voice: Voice) -> Result<ExitCode, Failure> {
+    let snapshot = client.snapshot().await?;
+    if voice.json {
+        print_json(&snapshot);
+    } else {
+        print(&text::snapshot(&snapshot, voice.paint));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn watch(client: &Client, voice: Voice) -> Result<ExitCode, Failure> {
+    let mut changes = client.changes().await?;
+    loop {
+        tokio::select! {
+            changed = changes.next() => match changed? {
+                Some(snapshot) => show_change(&snapshot, voice),
+                None => return Err(ClientError::Broken("the daemon has ended".to_owned()).into()),
+            },
+            _ = tokio::signal::ctrl_c() => return Ok(ExitCode::SUCCESS),
+        }
+    }
+}
+
+fn show_change(snapshot: &Snapshot, voice: Voice) {
+    if voice.json {
+        print_json(snapshot);
+        return;
+    }
+    // On a terminal the page is drawn over the last one.
+    let clear = match voice.paint {
+        Paint::Coloured => "\x1b[H\x1b[2J",
+        Paint::Plain => "",
+    };
+    print(&format!("{clear}{}", text::snapshot(snapshot, voice.paint)));
+}
+
+async fn settings(client: &Client, voice: Voice, verb: SettingsVerb) -> Result<ExitCode, Failure> {
+    let change =
+        |set, unset, preset, dry_run: DryRun| Request::Settings { set, unset, preset, dry_run: dry_run.dry_run };
+    match verb {
+        SettingsVerb::List { all } => {
+            let snapshot = client.snapshot().await?;
+            let shown = if all { snapshot.settings } else { text::main_settings(&snapshot.settings) };
+            if voice.json {
+                print_json(&shown);
+            } else {
+                print(&text::settings(&shown, voice.paint));
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        SettingsVerb::Get { name } => {
+            let snapshot = client.snapshot().await?;
+            let setting = snapshot.settings.iter().find(|setting| setting.name == name);
+            show_setting(voice, setting, &name)
+        }
+        SettingsVerb::Set { assignments, dry_run } => {
+            ask(client, voice, change(assigned(&assignments)?, vec![], None, dry_run)).await
+        }
+        SettingsVerb::Unset { names, dry_run } => {
+            ask(client, voice, change(BTreeMap::new(), names, None, dry_run)).await
+        }
+        SettingsVerb::Preset { name, dry_run } => {
+            ask(client, voice, change(BTreeMap::new(), vec![], Some(name), dry_run)).await
+        }
+    }
+}
+
+fn show_setting(voice: Voice, setting: Option<&Setting>, name: &str) -> Result<ExitCode, Failure> {
+    let Some(setting) = setting else { return Err(stablehand_daemon::no_such_setting(name)) };
+    if voice.json {
+        print_json(setting);
+    } else {
+        print(&text::setting(setting, voice.paint));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn assigned(assignments: &[String]) -> Result<BTreeMap<String, String>, Failure> {
+    if let [name, value] = assignments
+        && !name.contains('=')
+    {
+        return Ok(BTreeMap::from([(name.clone(), value.clone())]));
+    }
+    let pair = |text: &String| match text.split_once('=') {
+        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+        None => Err(Failure::new(
+            "usage",
+            format!("«{text}» is no NAME=VALUE; nothing was changed"),
+            "for example: stablehand settings set OLLAMA_NUM_PARALLEL=2",
+        )),
+    };
+    assignments.iter().map(pair).collect()
+}
+
+/// Sends a request, shows its progress, and ends with its outcome.
+async fn ask(client: &Client, voice: Voice, request: Request) -> Result<ExitCode, Failure> {
+    let mut events = client.request(&request).await?;
+    loop {
+        let event = events.next().await?;
+        if voice.json {
+            print_json(&event);
+        } else if let Some(line) = text::event(&event, voice.paint) {
+            print(&format!("{line}\n"));
+        }
+        if let Event::Result(ending) = event {
+            return Ok(conclude(voice, &ending));
+        }
+    }
+}
+
+fn conclude(voice: Voice, ending: &Ending) -> ExitCode {
+    if !voice.json {
+        print(&text::ending(ending, voice.paint));
+        if let Some(failure) = &ending.failure {
+            eprint!("{}", text::failure(failure, Paint::Plain));
+        }
+    }
+    match ending.outcome {
+        Outcome::Proven | Outcome::Changed | Outcome::Planned => ExitCode::SUCCESS,
+        Outcome::Drift | Outcome::Failed => ExitCode::from(FAILED),
+        Outcome::Unknown => ExitCode::from(UNKNOWN),
+    }
+}
+
+async fn examine(place: &Place, client: &Client, voice: Voice) -> Result<ExitCode, Failure> {
+    let mut findings = vec![match client.snapshot().await {
+        Ok(snapshot) => Finding::of_daemon(&snapshot),
+        Err(error) => Finding::without_daemon(&error.into()),
+    }];
+    findings.extend(doctor::examine(place).await);
+    if voice.json {
+        print_json(&findings);
+    } else {
+        for finding in &findings {
+            let mark = match finding.severity {
+                Severity::Good => voice.paint.good("ok"),
+                Severity::Note => voice.paint.doubtful("note"),
+                Severity::Bad => voice.paint.bad("bad"),
+                Severity::Unknown => voice.paint.doubtful("unknown"),
+            };
+            print(&format!("{mark:<8} {}\n", finding.message));
+            if !finding.hint.is_empty() {
+                print(&format!("         → {}\n", finding.hint));
+            }
+        }
+    }
+    let any = |severity| findings.iter().any(|finding| finding.severity == severity);
+    Ok(ExitCode::from(if any(Severity::Bad) {
+        FAILED
+    } else if any(Severity::Unknown) {
+        UNKNOWN
+    } else {
+        0
+    }))
+}
+
+fn changes(voice: Voice, done: Result<Vec<String>, Failure>, dry_run: bool) -> Result<ExitCode, Failure> {
+    let steps = done?;
+    let outcome = if dry_run { Outcome::Planned } else { Outcome::Changed };
+    let mut ending = Ending { steps, ..Ending::new(outcome) };
+    if ending.steps.is_empty() {
+        ending.notes.push("nothing to do".to_owned());
+    }
+    if voice.json {
+        print_json(&Event::Result(Box::new(ending)));
+    } else {
+        print(&text::ending(&ending, voice.paint));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn logs(place: &Place, voice: Voice, daemon: bool, lines: usize, follow: bool) -> Result<ExitCode, Failure> {
+    let source = if daemon { server_log::of_daemon(place) } else { server_log::of_server(place).await? };
+    let json = voice.json;
+    let mut show = move |line: &str| {
+        if json {
+            print_json(&serde_json::json!({ "line": line }));
+        } else {
+            print(&format!("{line}\n"));
+        }
+    };
+    tokio::select! {
+        shown = server_log::show(place, &source, lines, follow, &mut show) => shown.map(|()| ExitCode::SUCCESS),
+        _ = tokio::signal::ctrl_c() => Ok(ExitCode::SUCCESS),
+    }
+}
+
+async fn publish(place: &Place, voice: Voice) -> Result<ExitCode, Failure> {
+    let note = installation::publish(place).await?;
+    if voice.json {
+        print_json(&Event::Result(Box::new(Ending { notes: vec![note], ..Ending::new(Outcome::Changed) })));
+    } else {
+        print(&format!("{note}\n"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints a failure where the voice wants it.
+fn say_failure(voice: Voice, failure: &Failure) {
+    if voice.json {
+        print_json(&Event::Result(Box::new(Ending::failed(failure.clone()))));
+    } else {
+        eprint!("{}", text::failure(failure, Paint::Plain));
+    }
+}
+
+fn print_json<T: Serialize>(value: &T) {
+    if let Ok(text) = serde_json::to_string(value) {
+        print(&format!("{text}\n"));
+    }
+}
+
+/// Writes to stdout; a reader that has left (`| head`) ends the program quietly.
+fn print(text: &str) {
+    let mut stdout = std::io::stdout().lock();
+    if stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_of_writing_an_assignment_are_understood() {
+        let one = |texts: &[&str]| assigned(&texts.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(
+            one(&["A=1", "B=x=y"]).unwrap(),
+            BTreeMap::from([("A".into(), "1".into()), ("B".into(), "x=y".into())])
+        );
+        assert_eq!(one(&["A", "1"]).unwrap(), BTreeMap::from([("A".into(), "1".into())]));
+        assert_eq!(one(&["A"]).unwrap_err().code, "usage");
+        assert_eq!(one(&["A", "B", "C"]).unwrap_err().code, "usage");
+    }
+}

@@ -1,0 +1,358 @@
+//! Our own configuration: a commented TOML file that a person may edit while the daemon runs.
+//!
+//! Comments and order survive an edit of ours. A bad edit is reported with line and column, and the last good version
+//! stays in force.
+
+use stablehand_engine::setting::{MAIN_SETTINGS, Name, Preset, Wish};
+use stablehand_ollama::catalogue;
+use stablehand_platform::files::write_atomically;
+use stablehand_platform::machine::Machine;
+use stablehand_platform::paths::stablehand_files;
+use stablehand_protocol::Failure;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use toml_edit::{Document, DocumentMut, Item, TableLike, value};
+
+/// What a new file says.
+const TEMPLATE: &str = "\
+# Stablehand's configuration. You may edit this file while the daemon runs; comments are kept.
+# A mistake is reported by `stablehand status`, and the last good version stays in force.
+
+# Settings of Ollama's server that shall hold after every login. `stablehand settings list` explains them all.
+# Changes take effect with `stablehand apply`.
+[settings]
+";
+
+/// The configuration as it is in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Configuration {
+    /// Desired settings.
+    pub desired: BTreeMap<Name, Wish>,
+}
+
+/// A change of desired settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Taken first.
+    pub preset: Option<Preset>,
+    /// Values to set.
+    pub set: BTreeMap<String, String>,
+    /// Names to unset.
+    pub unset: BTreeSet<String>,
+}
+
+/// The file, the last good version of it, and why the present one is not taken.
+#[derive(Debug)]
+pub struct ConfigurationFile {
+    machine: Machine,
+    path: PathBuf,
+    stamp: Option<Stamp>,
+    current: Configuration,
+    failure: Option<Failure>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    modified: Option<SystemTime>,
+    length_bytes: u64,
+}
+
+impl ConfigurationFile {
+    /// Reads the file; one that is not there is an empty configuration.
+    pub fn open(machine: &Machine) -> Self {
+        let path = stablehand_files(machine).config_file;
+        let mut file =
+            Self { machine: machine.clone(), path, stamp: None, current: Configuration::default(), failure: None };
+        file.read();
+        file
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is in force.
+    pub fn current(&self) -> &Configuration {
+        &self.current
+    }
+
+    /// Why the file as it lies there is not taken.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.failure.as_ref()
+    }
+
+    /// Reads the file again when it was changed since; says whether it was.
+    pub fn follow(&mut self) -> bool {
+        if stamp(&self.path) == self.stamp {
+            return false;
+        }
+        self.read();
+        true
+    }
+
+    /// Changes desired settings in the file and returns each change in words. With `dry_run` nothing is written.
+    ///
+    /// # Errors
+    /// When a name or value is refused, the file as it lies there is broken, or it cannot be written. The file is
+    /// then left as it was.
+    pub fn change(&mut self, change: &Change, dry_run: bool) -> Result<Vec<String>, Failure> {
+        self.follow();
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        let wanted = wanted(change)?;
+        let text = match std::fs::read_to_string(&self.path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => TEMPLATE.to_owned(),
+            Err(error) => return Err(unreadable(&self.path, &error)),
+        };
+        let mut document: DocumentMut = text.parse().map_err(|error| broken(&self.path, &text, &error))?;
+        let mut words = Vec::new();
+        let settings = document.entry("settings").or_insert_with(toml_edit::table).as_table_like_mut();
+        let Some(settings) = settings else { return Err(not_a_table(&self.path, &text, None)) };
+        for (name, new) in &wanted {
+            if let Some(words_of_change) = change_one(settings, name, new.as_deref()) {
+                words.push(words_of_change);
+            }
+        }
+        if !dry_run && !words.is_empty() {
+            let parent = self.path.parent().unwrap_or(Path::new("/"));
+            self.machine.allow_write(&self.path).map_err(|error| unwritable(&self.path, &error.to_string()))?;
+            std::fs::create_dir_all(parent).map_err(|error| unwritable(&self.path, &error.to_string()))?;
+            write_atomically(&self.machine, &self.path, document.to_string().as_bytes(), 0o644)
+                .map_err(|error| unwritable(&self.path, &error.to_string()))?;
+            self.read();
+        }
+        Ok(words)
+    }
+
+    fn read(&mut self) {
+        self.stamp = stamp(&self.path);
+        let read = match std::fs::read_to_string(&self.path) {
+            Ok(text) => parse(&self.path, &text),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Configuration::default()),
+            Err(error) => Err(unreadable(&self.path, &error)),
+        };
+        match read {
+            Ok(configuration) => {
+                self.current = configuration;
+                self.failure = None;
+            }
+            Err(failure) => {
+                tracing::warn!(code = %failure.code, message = %failure.message, "the configuration was not taken");
+                self.failure = Some(failure);
+            }
+        }
+    }
+}
+
+/// The final value (or its absence) of every name that the change touches.
+fn wanted(change: &Change) -> Result<BTreeMap<String, Option<String>>, Failure> {
+    let mut wanted = BTreeMap::new();
+    if let Some(preset) = change.preset {
+        for name in MAIN_SETTINGS {
+            wanted.insert(name.to_owned(), None);
+        }
+        for (name, value) in preset.values() {
+            wanted.insert((*name).to_owned(), Some((*value).to_owned()));
+        }
+    }
+    for name in &change.unset {
+        if catalogue::find(name).is_none() {
+            // The check knows the nearest right name.
+            catalogue::check(name, "1", None).map_err(|refused| refusal(&refused))?;
+        }
+        wanted.insert(name.clone(), None);
+    }
+    for (name, value) in &change.set {
+        catalogue::check(name, value, None).map_err(|refused| refusal(&refused))?;
+        wanted.insert(name.clone(), Some(value.clone()));
+    }
+    Ok(wanted)
+}
+
+fn change_one(settings: &mut dyn TableLike, name: &str, new: Option<&str>) -> Option<String> {
+    let old = settings.get(name).and_then(text_of);
+    match (old, new) {
+        (None, None) => None,
+        (Some(old), None) => {
+            settings.remove(name);
+            Some(format!("{name}: {old} → unset"))
+        }
+        (Some(old), Some(new)) if old == new => None,
+        (old, Some(new)) => {
+            let mut item = value(new);
+            // A comment behind the old value stays behind the new one.
+            if let (Some(kept), Some(fresh)) = (settings.get(name).and_then(Item::as_value), item.as_value_mut()) {
+                *fresh.decor_mut() = kept.decor().clone();
+            }
+            settings.insert(name, item);
+            Some(format!("{name}: {} → {new}", old.as_deref().unwrap_or("unset")))
+        }
+    }
+}
+
+/// Parses the text of a configuration.
+///
+/// # Errors
+/// A failure with line and column.
+pub fn parse(path: &Path, text: &str) -> Result<Configuration, Failure> {
+    let document = Document::parse(text).map_err(|error| broken(path, text, &error))?;
+    let mut configuration = Configuration::default();
+    for (key, item) in document.iter() {
+        if key != "settings" {
+            return Err(located(
+                path,
+                text,
+                key_span(&document, key),
+                &format!("there is no section or key «{key}»; the one section is [settings]"),
+            ));
+        }
+        let Some(settings) = item.as_table_like() else { return Err(not_a_table(path, text, item.span())) };
+        for (name, item) in settings.iter() {
+            let Some(written) = text_of(item) else {
+                return Err(located(path, text, item.span(), &format!("{name} takes a text, a number or true/false")));
+            };
+            let wish = catalogue::check(name, &written, None).map_err(|refused| {
+                let said = format!("{refused}; {}", refused.hint);
+                located(path, text, item.span(), &said)
+            })?;
+            let name = Name::try_new(name).map_err(|error| located(path, text, item.span(), &error.to_string()))?;
+            configuration.desired.insert(name, wish);
+        }
+    }
+    Ok(configuration)
+}
+
+fn key_span<S>(document: &Document<S>, key: &str) -> Option<Range<usize>> {
+    document.as_table().key(key).and_then(toml_edit::Key::span)
+}
+
+fn text_of(item: &Item) -> Option<String> {
+    match item.as_value()? {
+        toml_edit::Value::String(text) => Some(text.value().clone()),
+        toml_edit::Value::Integer(number) => Some(number.value().to_string()),
+        toml_edit::Value::Boolean(truth) => Some(if *truth.value() { "1" } else { "0" }.to_owned()),
+        toml_edit::Value::Float(_)
+        | toml_edit::Value::Datetime(_)
+        | toml_edit::Value::Array(_)
+        | toml_edit::Value::InlineTable(_) => None,
+    }
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some(Stamp { modified: metadata.modified().ok(), length_bytes: metadata.len() })
+}
+
+fn refusal(refused: &catalogue::Refused) -> Failure {
+    Failure::new(refused.code, refused.to_string(), refused.hint.clone())
+}
+
+fn broken(path: &Path, text: &str, error: &toml_edit::TomlError) -> Failure {
+    located(path, text, error.span(), error.message())
+}
+
+fn not_a_table(path: &Path, text: &str, span: Option<Range<usize>>) -> Failure {
+    located(path, text, span, "«settings» must be a section, written [settings]")
+}
+
+fn located(path: &Path, text: &str, span: Option<Range<usize>>, what: &str) -> Failure {
+    let place = match span {
+        Some(span) => {
+            let before = text.get(..span.start).unwrap_or(text);
+            let line = before.matches('\n').count() + 1;
+            let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+            format!("{}:{line}:{column}", path.display())
+        }
+        None => path.display().to_string(),
+    };
+    Failure::new(
+        "bad-config",
+        format!("{place}: {what}; the last good version stays in force"),
+        "correct the file; it is read again as soon as it is saved",
+    )
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(
+        "config-unreadable",
+        format!("{} cannot be read: {error}; nothing was changed", path.display()),
+        "see its owner and mode with `ls -l`",
+    )
+}
+
+fn unwritable(path: &Path, error: &str) -> Failure {
+    Failure::new(
+        "config-unwritable",
+        format!("{} was not changed: {error}", path.display()),
+        "see that the file and its folder belong to you and can be written",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_texts_and_truths_are_read() {
+        let text = "[settings]\nOLLAMA_NUM_PARALLEL = 2\nOLLAMA_KEEP_ALIVE = \"10m\"\nOLLAMA_NOPRUNE = true\n";
+        let configuration = parse(Path::new("c.toml"), text).unwrap();
+        let values: Vec<_> =
+            configuration.desired.iter().map(|(name, wish)| format!("{name}={}", wish.value)).collect();
+        assert_eq!(values, ["OLLAMA_KEEP_ALIVE=10m", "OLLAMA_NOPRUNE=1", "OLLAMA_NUM_PARALLEL=2"]);
+    }
+
+    #[test]
+    fn a_mistake_is_reported_with_line_and_column() {
+        let cases = [
+            ("[settings\n", "c.toml:1:"),
+            ("# hello\n[settings]\nOLLAMA_NUM_PARALLEL = \"many\"\n", "c.toml:3:23: "),
+            ("[settings]\nOLLAMA_NUM_PARALEL = 1\n", "c.toml:2:22: "),
+            ("[settings]\nOLLAMA_NUM_PARALLEL = [1]\n", "c.toml:2:23: "),
+            ("settings = 3\n", "c.toml:1:12: "),
+            ("\n[setings]\n", "c.toml:2:2: "),
+        ];
+        for (text, place) in cases {
+            let failure = parse(Path::new("c.toml"), text).unwrap_err();
+            assert!(failure.message.starts_with(place), "{text:?}: {}", failure.message);
+            assert!(failure.message.contains("stays in force"), "{}", failure.message);
+        }
+    }
+
+    #[test]
+    fn a_change_keeps_comments_and_foreign_order() {
+        let mut document: DocumentMut =
+            "# mine\n[settings]\n# why\nOLLAMA_NUM_PARALLEL = 4 # was 8\nOLLAMA_DEBUG = \"1\"\n".parse().unwrap();
+        let settings = document["settings"].as_table_like_mut().unwrap();
+        assert_eq!(
+            change_one(settings, "OLLAMA_NUM_PARALLEL", Some("1")).as_deref(),
+            Some("OLLAMA_NUM_PARALLEL: 4 → 1")
+        );
+        assert_eq!(change_one(settings, "OLLAMA_NUM_PARALLEL", Some("1")), None);
+        assert_eq!(change_one(settings, "OLLAMA_DEBUG", None).as_deref(), Some("OLLAMA_DEBUG: 1 → unset"));
+        assert_eq!(document.to_string(), "# mine\n[settings]\n# why\nOLLAMA_NUM_PARALLEL = \"1\" # was 8\n");
+    }
+
+    #[test]
+    fn a_preset_unsets_what_it_does_not_name_and_a_value_beside_it_wins() {
+        let change = Change {
+            preset: Some(Preset::OllamaDefaults),
+            set: BTreeMap::from([("OLLAMA_MAX_QUEUE".to_owned(), "20".to_owned())]),
+            unset: BTreeSet::new(),
+        };
+        let wanted = wanted(&change).unwrap();
+        assert_eq!(wanted["OLLAMA_NUM_PARALLEL"], None);
+        assert_eq!(wanted["OLLAMA_MAX_QUEUE"].as_deref(), Some("20"));
+    }
+
+    #[test]
+    fn an_unknown_name_cannot_be_unset_either() {
+        let change = Change { unset: BTreeSet::from(["OLLAMA_MAX_QEUE".to_owned()]), ..Change::default() };
+        let failure = wanted(&change).unwrap_err();
+        assert!(format!("{} {}", failure.message, failure.hint).contains("OLLAMA_MAX_QUEUE"), "{failure:?}");
+    }
+}

@@ -1,0 +1,138 @@
+//! The control socket: three paths, described in `docs/api.md`.
+
+use crate::supervision::Command;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::sse::{self, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use futures_util::{Stream, StreamExt};
+use http::HeaderValue;
+use http::header::CONTENT_TYPE;
+use stablehand_protocol::{Failure, Request, Snapshot, VERSION_HEADER};
+use std::convert::Infallible;
+use std::sync::Arc;
+use tokio::net::{UnixListener, UnixStream, unix::SocketAddr};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::{ReceiverStream, WatchStream};
+
+/// The latest snapshot; `None` until the first look has come back.
+pub type Latest = watch::Receiver<Option<Arc<Snapshot>>>;
+
+#[derive(Clone)]
+struct Reach {
+    commands: mpsc::Sender<Command>,
+    latest: Latest,
+}
+
+/// Serves the control socket until it is aborted.
+pub async fn serve(listener: UnixListener, uid: u32, commands: mpsc::Sender<Command>, latest: Latest) {
+    let router = Router::new()
+        .route("/v1/snapshot", get(snapshot))
+        .route("/v1/events", get(events))
+        .route("/v1/request", post(request))
+        .fallback(unknown_path)
+        .with_state(Reach { commands, latest })
+        .layer(axum::middleware::map_response(with_version));
+    if let Err(error) = axum::serve(OwnerOnly { listener, uid }, router).await {
+        tracing::error!(%error, "the control socket broke");
+    }
+}
+
+/// Accepts connections of one user alone. The socket's mode already says so; some systems do not check it.
+struct OwnerOnly {
+    listener: UnixListener,
+    uid: u32,
+}
+
+impl axum::serve::Listener for OwnerOnly {
+    type Io = UnixStream;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, address)) => match stream.peer_cred() {
+                    // Root may read everything anyway, and `sudo stablehand status` should work.
+                    Ok(peer) if peer.uid() == self.uid || peer.uid() == 0 => return (stream, address),
+                    Ok(peer) => tracing::warn!(uid = peer.uid(), "a connection of another user was refused"),
+                    Err(error) => tracing::warn!(%error, "a connection without a known user was refused"),
+                },
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        self.listener.local_addr()
+    }
+}
+
+async fn with_version(mut response: Response) -> Response {
+    response.headers_mut().insert(VERSION_HEADER, HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
+    response
+}
+
+async fn snapshot(State(reach): State<Reach>) -> Response {
+    let latest = reach.latest.borrow().clone();
+    match latest {
+        Some(snapshot) => axum::Json(&*snapshot).into_response(),
+        None => refuse(
+            StatusCode::SERVICE_UNAVAILABLE,
+            &Failure::new("still-looking", "the first look at this machine is not back yet", "ask again in a moment"),
+        ),
+    }
+}
+
+async fn events(State(reach): State<Reach>) -> Sse<impl Stream<Item = Result<sse::Event, Infallible>>> {
+    let changes = WatchStream::new(reach.latest).filter_map(|latest| async move {
+        let data = serde_json::to_string(&*latest?).ok()?;
+        Some(Ok(sse::Event::default().event("snapshot").data(data)))
+    });
+    Sse::new(changes).keep_alive(KeepAlive::default())
+}
+
+async fn request(State(reach): State<Reach>, body: axum::body::Bytes) -> Response {
+    let request: Request = match serde_json::from_slice(&body) {
+        Ok(request) => request,
+        Err(error) => {
+            return refuse(
+                StatusCode::BAD_REQUEST,
+                &Failure::new(
+                    "bad-request",
+                    format!("the request is not understood: {error}; nothing was changed"),
+                    "see docs/api.md, and that client and daemon are of the same version",
+                ),
+            );
+        }
+    };
+    let (events, lines) = mpsc::channel(64);
+    if reach.commands.send(Command { request, events }).await.is_err() {
+        return refuse(
+            StatusCode::SERVICE_UNAVAILABLE,
+            &Failure::new("daemon-ending", "the daemon is ending; nothing was changed", "start it again"),
+        );
+    }
+    let lines = ReceiverStream::new(lines).map(|event| {
+        let mut line = serde_json::to_vec(&event).unwrap_or_default();
+        line.push(b'\n');
+        Ok::<_, Infallible>(line)
+    });
+    ([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response()
+}
+
+async fn unknown_path() -> Response {
+    refuse(
+        StatusCode::NOT_FOUND,
+        &Failure::new("no-such-path", "there is no such path", "the paths are /v1/snapshot, /v1/request, /v1/events"),
+    )
+}
+
+fn refuse(status: StatusCode, failure: &Failure) -> Response {
+    (status, axum::Json(failure)).into_response()
+}

@@ -1,0 +1,124 @@
+//! Installing, uninstalling and publishing: verbs that work without a running daemon.
+
+use crate::{Place, failure_of};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, Signal, kill_process};
+use stablehand_platform::machine::Machine;
+use stablehand_platform::paths::{Paths, stablehand_files};
+use stablehand_platform::{carry_out, install_changes, uninstall_changes};
+use stablehand_protocol::Failure;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a daemon that runs by hand may take to end.
+const DAEMON_END: Duration = Duration::from_secs(10);
+
+/// Makes the service manager run the daemon at every login. Returns what was (or would be) done, in words.
+///
+/// # Errors
+/// When a file is in the way or cannot be written; what was done before stands in the message.
+pub async fn install(place: &Place, dry_run: bool) -> Result<Vec<String>, Failure> {
+    let machine = place.machine();
+    let program = std::env::current_exe().and_then(std::fs::canonicalize).map_err(|error| {
+        Failure::new("no-own-path", format!("this program cannot tell where it lies: {error}; nothing was changed"), "")
+    })?;
+    let changes = install_changes(machine, &program).map_err(|failure| failure_of(&failure))?;
+    let words = changes.iter().map(ToString::to_string).collect();
+    if !dry_run {
+        carry_out(machine, &changes).await.map_err(|failure| failure_of(&failure))?;
+    }
+    Ok(words)
+}
+
+/// Takes everything of ours away and puts adopted files back. Ollama goes on as it runs.
+///
+/// # Errors
+/// When something cannot be taken away; what was done before stands in the message.
+pub async fn uninstall(place: &Place, dry_run: bool) -> Result<Vec<String>, Failure> {
+    let machine = place.machine();
+    let changes = uninstall_changes(machine).map_err(|failure| failure_of(&failure))?;
+    let mut words: Vec<String> = changes.iter().map(ToString::to_string).collect();
+    let by_hand = running_daemon(&stablehand_files(machine).lock);
+    words.extend(by_hand.map(|pid| format!("end the daemon (pid {pid})")));
+    let leftovers = leftovers(machine);
+    words.extend(leftovers.iter().map(|path| format!("remove {}", path.display())));
+    if dry_run {
+        return Ok(words);
+    }
+    carry_out(machine, &changes).await.map_err(|failure| failure_of(&failure))?;
+    end_daemon(machine).await?;
+    for path in &leftovers {
+        remove(machine, path)?;
+    }
+    Ok(words)
+}
+
+/// Gives the login session the persisted settings; the LaunchAgent runs this at login.
+///
+/// # Errors
+/// When the session cannot be reached or the plist cannot be read.
+pub async fn publish(place: &Place) -> Result<String, Failure> {
+    stablehand_platform::publish::publish(place.machine()).await.map_err(|failure| failure_of(&failure))
+}
+
+/// The pid in the lock file, if somebody holds the lock.
+fn running_daemon(lock: &Path) -> Option<i32> {
+    let file = File::open(lock).ok()?;
+    if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
+        return None;
+    }
+    std::fs::read_to_string(lock).ok()?.trim().parse().ok().filter(|pid| *pid > 1)
+}
+
+async fn end_daemon(machine: &Machine) -> Result<(), Failure> {
+    let lock = stablehand_files(machine).lock;
+    let Some(pid) = running_daemon(&lock) else { return Ok(()) };
+    let stubborn = || {
+        Failure::new(
+            "daemon-does-not-end",
+            format!("the daemon (pid {pid}) does not end; its files were left in place"),
+            "end it, then run `stablehand uninstall` again",
+        )
+    };
+    // Whoever holds the lock is a daemon of this user, and wrote this pid while holding it.
+    let process = Pid::from_raw(pid).ok_or_else(stubborn)?;
+    kill_process(process, Signal::TERM).map_err(|_| stubborn())?;
+    let ended = async {
+        while running_daemon(&lock).is_some() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(DAEMON_END, ended).await.map_err(|_| stubborn())
+}
+
+/// Our own files and folders that are there, deepest knowledge first.
+fn leftovers(machine: &Machine) -> Vec<PathBuf> {
+    let Paths { config_file, data_dir, log_dir, socket, lock, .. } = stablehand_files(machine);
+    let mut paths = vec![socket, lock, config_file.clone(), log_dir, data_dir];
+    paths.extend(config_file.parent().map(Path::to_path_buf));
+    paths.retain(|path| path.symlink_metadata().is_ok());
+    paths.sort();
+    paths.dedup();
+    // What lies in a folder that goes as a whole needs no line of its own.
+    let folders: Vec<PathBuf> = paths.iter().filter(|path| path.is_dir()).cloned().collect();
+    paths.retain(|path| !folders.iter().any(|folder| folder != path && path.starts_with(folder)));
+    paths
+}
+
+fn remove(machine: &Machine, path: &Path) -> Result<(), Failure> {
+    let removed = machine.allow_write(path).map_err(|error| error.to_string()).and_then(|()| {
+        let done = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+        match done {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.to_string()),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    });
+    removed.map_err(|error| {
+        Failure::new(
+            "not-removed",
+            format!("{} was not removed: {error}; everything before it was", path.display()),
+            "remove it by hand",
+        )
+    })
+}

@@ -1,0 +1,366 @@
+//! One look at everything: processes, port, owner, every layer of the settings, the server's answer.
+//!
+//! What costs to read and cannot change is kept per life of the server: its config line is written once, its
+//! environment is fixed at its start. What the session holds is asked for again once a minute at rest, and at once
+//! when the server changed or somebody wants to know ([`Looker::look_anew`]).
+
+use crate::configuration::Configuration;
+use crate::models::ModelNames;
+use stablehand_engine::Known;
+use stablehand_engine::owner::{Owner, Ownership, Survey, ownership};
+use stablehand_engine::process::{Identity, Process, Role, RunnerKind};
+use stablehand_engine::setting::{Definition, Layers, MAIN_SETTINGS, Name, Report, ServerEvidence, Values, report};
+use stablehand_engine::supervisor::{Answer, Look};
+use stablehand_engine::time::{Awake, Wall};
+use stablehand_ollama::client::{CallError, Client};
+use stablehand_ollama::evidence::{Logged, is_of_server, server_evidence};
+use stablehand_ollama::host::HostAddress;
+use stablehand_ollama::log::reader::{Limits, Search, last_config_line};
+use stablehand_ollama::log::{ConfigLine, Parser};
+use stablehand_ollama::{argv, catalogue};
+use stablehand_platform::layers;
+use stablehand_platform::machine::Machine;
+use stablehand_platform::server_log::{LogSource, server_log};
+use stablehand_platform::survey::Surveyor;
+use stablehand_protocol as protocol;
+use std::collections::{BTreeSet, HashMap};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+/// How long `/api/version` may take, in real time. It takes no lock in the server.
+const VERSION_DEADLINE: Duration = Duration::from_secs(2);
+/// How long what the session holds is believed at rest.
+const SESSION_BELIEVED: Duration = Duration::from_secs(60);
+/// How long a search for a config line that found nothing is not repeated.
+const SEARCH_PAUSE: Duration = Duration::from_secs(30);
+/// The most of a log that is searched for a config line.
+const SEARCH_BYTES: u64 = 4 << 30;
+
+/// What one look saw: the engine's part, and what only people want to see.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// For the engine.
+    pub look: Look,
+    /// What `/api/version` says.
+    pub version: Known<String>,
+    /// The address looked at.
+    pub address: String,
+    /// Runners in the process table.
+    pub runners: Vec<protocol::Runner>,
+    /// Names in our persisted file.
+    pub persisted: Known<Values>,
+    /// Things worth knowing.
+    pub notes: Vec<String>,
+}
+
+impl Seen {
+    /// The names that our persisted file carries, as far as it could be read.
+    pub fn persisted_names(&self) -> BTreeSet<Name> {
+        self.persisted.known().map(|values| values.keys().cloned().collect()).unwrap_or_default()
+    }
+}
+
+/// Takes looks.
+#[derive(Debug)]
+pub struct Looker {
+    machine: Machine,
+    surveyor: Arc<Mutex<Surveyor>>,
+    definitions: Vec<Definition>,
+    port: u16,
+    session: Option<Session>,
+    /// The config line of the server with this identity, or why it was not found and when that was tried.
+    config_line: Option<(Identity, Known<Logged>, Awake)>,
+    names: ModelNames,
+    forced: HashMap<String, Option<String>>,
+}
+
+/// What the session held, for which server and names it was asked, and when.
+#[derive(Clone, Debug)]
+struct Session {
+    values: Option<Known<Values>>,
+    published_at: Known<Option<Wall>>,
+    server: Option<Identity>,
+    names: Vec<Name>,
+    at: Awake,
+}
+
+impl Looker {
+    /// A looker that has seen nothing.
+    pub fn new(machine: Machine) -> Self {
+        Self {
+            surveyor: Arc::new(Mutex::new(Surveyor::new(machine.clone(), argv::role))),
+            definitions: catalogue::definitions(),
+            port: machine.default_port(),
+            session: None,
+            config_line: None,
+            names: ModelNames::default(),
+            forced: HashMap::new(),
+            machine,
+        }
+    }
+
+    /// The surveyor, which steps need too.
+    pub fn surveyor(&self) -> Arc<Mutex<Surveyor>> {
+        Arc::clone(&self.surveyor)
+    }
+
+    /// The address of the server, as of the last look.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    }
+
+    /// A look in which nothing is taken from an earlier one.
+    pub async fn look_anew(&mut self, configuration: &Configuration) -> Seen {
+        self.session = None;
+        self.config_line = None;
+        self.look(configuration).await
+    }
+
+    /// A look.
+    pub async fn look(&mut self, configuration: &Configuration) -> Seen {
+        self.port = self.port_wanted(configuration);
+        let survey = self.surveyor.lock().await.survey(self.port).await;
+        let ownership = ownership(&survey);
+        let server = ownership.server().and_then(|id| process_of(&survey, id)).cloned();
+        let (answer, version) = self.ask().await;
+        let owner = match &ownership {
+            Ownership::One { owner, .. } | Ownership::Contested { holder: owner, .. } => Some(owner),
+            Ownership::Foreign(_) | Ownership::Absent | Ownership::Unknown(_) => None,
+        };
+        let persisted = match owner {
+            Some(owner) => layers::persisted(&self.machine, owner).await,
+            None => Known::unknown("no owner of the server is known"),
+        };
+        let names = self.names_that_matter(configuration, &persisted);
+        let session = self.session(owner, server.as_ref(), &names).await;
+        let evidence = self.evidence(owner, server.as_ref()).await;
+        let layers = Layers {
+            desired: configuration.desired.clone(),
+            persisted: persisted.clone(),
+            session: session.values,
+            server: evidence,
+        };
+        let mut reports = report(&self.definitions, &layers);
+        forget_unasked(&mut reports, &names);
+        let runners = self.runners(&survey, matches!(answer, Answer::Version(_))).await;
+        Seen {
+            look: Look {
+                port: self.port,
+                port_free: survey.listeners.as_ref().map(|listeners| listeners.is_empty()),
+                ownership,
+                server_started: server.map(|server| server.started),
+                answer,
+                reports,
+                published_at: session.published_at,
+            },
+            version,
+            address: self.address().to_string(),
+            runners,
+            persisted,
+            notes: self.notes(),
+        }
+    }
+
+    /// The port the desired settings name, or the one that clients on this machine use.
+    fn port_wanted(&self, configuration: &Configuration) -> u16 {
+        let desired = configuration.desired.iter().find(|(name, _)| name.as_str() == "OLLAMA_HOST");
+        let port = |raw: &str| {
+            let address = HostAddress::parse(raw);
+            if address.port == 0 { self.machine.default_port() } else { address.port }
+        };
+        if let Some((_, wish)) = desired {
+            return port(wish.value.as_str());
+        }
+        if self.machine.simulated().is_none()
+            && let Ok(raw) = std::env::var("OLLAMA_HOST")
+            && !raw.trim().is_empty()
+        {
+            return port(&raw);
+        }
+        self.machine.default_port()
+    }
+
+    async fn ask(&self) -> (Answer, Known<String>) {
+        let client = match Client::new(self.address()) {
+            Ok(client) => client,
+            Err(error) => return (Answer::Refused, Known::unknown(error.to_string())),
+        };
+        match client.version(VERSION_DEADLINE).await {
+            Ok(version) => (Answer::Version(version.to_string()), Known::Is(version.to_string())),
+            Err(error) => {
+                let reason = Known::unknown(error.to_string());
+                let answer = match error {
+                    CallError::Refused { .. } => Answer::Refused,
+                    CallError::Silent { .. } | CallError::Broken { .. } => Answer::Silent,
+                    CallError::NotOllama { .. } | CallError::Status { .. } | CallError::Malformed { .. } => {
+                        Answer::NotOllama(error.to_string())
+                    }
+                };
+                (answer, reason)
+            }
+        }
+    }
+
+    fn names_that_matter(&self, configuration: &Configuration, persisted: &Known<Values>) -> Vec<Name> {
+        let main = MAIN_SETTINGS.iter().filter_map(|name| Name::try_new(name).ok());
+        let persisted = persisted.known().into_iter().flat_map(|values| values.keys().cloned());
+        let names: BTreeSet<Name> = main.chain(configuration.desired.keys().cloned()).chain(persisted).collect();
+        names.into_iter().collect()
+    }
+
+    async fn session(&mut self, owner: Option<&Owner>, server: Option<&Process>, names: &[Name]) -> Session {
+        let now = self.machine.clock().now().awake;
+        let server = server.map(|process| process.id);
+        if let Some(session) = &self.session {
+            let fresh = now.since(session.at) < SESSION_BELIEVED;
+            if fresh && session.server == server && session.names == names {
+                return session.clone();
+            }
+        }
+        let values = match owner {
+            Some(owner) => layers::session(&self.machine, owner, names).await,
+            None => None,
+        };
+        let published_at = stablehand_platform::publish::published_at(&self.machine).await;
+        let session = Session { values, published_at, server, names: names.to_vec(), at: now };
+        self.session = Some(session.clone());
+        session
+    }
+
+    async fn evidence(&mut self, owner: Option<&Owner>, server: Option<&Process>) -> ServerEvidence {
+        let Some(server) = server else {
+            let reason = "no server of this user runs";
+            return ServerEvidence { config_line: Known::unknown(reason), environment: Known::unknown(reason) };
+        };
+        let logged = match owner {
+            Some(owner) => self.config_line(owner, server).await,
+            None => Known::unknown("no owner of the server is known"),
+        };
+        server_evidence(logged, server)
+    }
+
+    async fn config_line(&mut self, owner: &Owner, server: &Process) -> Known<Logged> {
+        let now = self.machine.clock().now().awake;
+        if let Some((of, logged, at)) = &self.config_line
+            && *of == server.id
+        {
+            let settled = match logged {
+                Known::Is(logged) => is_of_server(&logged.line, server.started),
+                Known::Unknown(_) => false,
+            };
+            if settled || (now.since(*at) < SEARCH_PAUSE && !just_started(now, self.machine.clock().now().wall, server))
+            {
+                return logged.clone();
+            }
+        }
+        let logged = match server_log(&self.machine, owner) {
+            LogSource::File(path) => search_file(path).await,
+            LogSource::Journal { scope, unit } => {
+                crate::server_log::config_line_in_journal(&self.machine, scope, &unit, server.started).await
+            }
+            LogSource::Nowhere(reason) => Known::Unknown(reason),
+        };
+        self.config_line = Some((server.id, logged.clone(), now));
+        logged
+    }
+
+    async fn runners(&mut self, survey: &Survey, answers: bool) -> Vec<protocol::Runner> {
+        let mut runners = Vec::new();
+        for sighting in &survey.sightings {
+            let Role::Runner(args) = &sighting.role else { continue };
+            let model = match &args.model {
+                Known::Is(model) => Known::Is(self.names.name_of(&self.machine, model)),
+                Known::Unknown(reason) => Known::Unknown(reason.clone()),
+            };
+            let forced = match (&args.kind, model.known()) {
+                (RunnerKind::Mlx, _) => Some("an MLX runner serves one request at a time".to_owned()),
+                (RunnerKind::LlamaServer | RunnerKind::OllamaRunner, Some(model)) if answers => {
+                    self.forced(model).await
+                }
+                (RunnerKind::LlamaServer | RunnerKind::OllamaRunner, _) => None,
+            };
+            runners.push(protocol::Runner {
+                pid: sighting.process.id.pid,
+                kind: match args.kind {
+                    RunnerKind::LlamaServer => "llama-server",
+                    RunnerKind::OllamaRunner => "ollama-runner",
+                    RunnerKind::Mlx => "mlx",
+                }
+                .to_owned(),
+                model: wire(model),
+                slots: wire(args.slots.clone()),
+                forced,
+            });
+        }
+        runners
+    }
+
+    /// Why a model gets one slot whatever the setting says; asked of the server once per model.
+    async fn forced(&mut self, model: &str) -> Option<String> {
+        if let Some(known) = self.forced.get(model) {
+            return known.clone();
+        }
+        let client = Client::new(self.address()).ok()?;
+        let shown = client.show(model, false, VERSION_DEADLINE).await.ok()?;
+        let shape = stablehand_ollama::model_shape::ModelShape::from_shown(&shown);
+        let architecture = shape.architecture.known().cloned().unwrap_or_default();
+        let reason = shape.forced_to_one().map(|why| format!("{architecture}: {why}"));
+        self.forced.insert(model.to_owned(), reason.clone());
+        reason
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.machine.uid() == 0 && self.machine.simulated().is_none() {
+            notes.push(
+                "the daemon runs as root; it needs no rights beyond those of the user who runs Ollama".to_owned(),
+            );
+        }
+        notes
+    }
+}
+
+/// A server writes its config line within moments; until then it is looked for at every look.
+fn just_started(_now: Awake, wall: Wall, server: &Process) -> bool {
+    wall - server.started < Duration::from_secs(120)
+}
+
+async fn search_file(path: std::path::PathBuf) -> Known<Logged> {
+    let log = path.display().to_string();
+    let searched = tokio::task::spawn_blocking(move || {
+        let limits = Limits { scan_bytes: SEARCH_BYTES, ..Limits::default() };
+        last_config_line(&path, limits, &Parser::local())
+    })
+    .await;
+    match searched {
+        Ok(Ok(Search::Found(line))) => found(line, log),
+        Ok(Ok(Search::Absent { .. })) => Known::unknown(format!("{log} holds no server config line")),
+        Ok(Err(error)) => Known::unknown(format!("{log} cannot be read: {error}")),
+        Err(error) => Known::unknown(format!("the search of {log} broke: {error}")),
+    }
+}
+
+/// A config line with its place.
+pub fn found(line: ConfigLine, log: String) -> Known<Logged> {
+    Known::Is(Logged { line, log })
+}
+
+fn process_of(survey: &Survey, id: Identity) -> Option<&Process> {
+    survey.sightings.iter().map(|sighting| &sighting.process).find(|process| process.id == id)
+}
+
+/// The session was asked only for some names; for the others it is not unset but not known, and not shown.
+fn forget_unasked(reports: &mut [Report], asked: &[Name]) {
+    for report in reports.iter_mut().filter(|report| !asked.contains(&report.name)) {
+        report.session = None;
+    }
+}
+
+fn wire<T>(fact: Known<T>) -> protocol::Known<T> {
+    match fact {
+        Known::Is(value) => protocol::Known::Is(value),
+        Known::Unknown(reason) => protocol::Known::unknown(reason),
+    }
+}

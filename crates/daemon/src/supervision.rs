@@ -1,0 +1,466 @@
+//! The loop: one task owns the engine's supervisor, feeds it and performs what it asks for.
+//!
+//! Nothing in this task waits for the outside: looks and steps run detached and come back as messages, each with the
+//! life that the engine gave it.
+
+use crate::configuration::{Change, Configuration, ConfigurationFile};
+use crate::looking::{Looker, Seen};
+use crate::{memory, translation};
+use stablehand_engine::alert::{Alert, AlertGate, AlertKind};
+use stablehand_engine::plan::{Goal, Refusal, Step, StepFailure, plan};
+use stablehand_engine::setting::{Name, Preset, Values, Verification, verify};
+use stablehand_engine::supervisor::{Effect, Event, Life, Origin, Outcome, Progress, Supervisor, Wish, WishId};
+use stablehand_engine::time::{Awake, Now, Wall};
+use stablehand_platform::machine::Machine;
+use stablehand_protocol::{self as protocol, Ending, Failure, Request, Snapshot};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{Mutex, mpsc, watch};
+use tokio::task::AbortHandle;
+
+/// A client's request, and where its events go.
+#[derive(Debug)]
+pub struct Command {
+    /// What is asked for.
+    pub request: Request,
+    /// Where the events go; a client that has left closes it, and what was begun goes on.
+    pub events: mpsc::Sender<protocol::Event>,
+}
+
+/// How often the configuration file is looked at, in real time.
+const CONFIGURATION_INTERVAL: Duration = Duration::from_secs(2);
+/// A gap between the two clocks beyond which the machine was asleep.
+const SLEPT: Duration = Duration::from_secs(10);
+/// How many alerts a snapshot carries.
+const ALERTS_KEPT: usize = 20;
+/// How long a plan that is under way may go on after the daemon was told to end.
+const GRACE_AT_END: Duration = Duration::from_secs(120);
+
+/// Runs the loop until the process is told to end.
+pub async fn run(
+    machine: Machine,
+    mut inbox: mpsc::Receiver<Command>,
+    snapshots: watch::Sender<Option<Arc<Snapshot>>>,
+) {
+    let (answers, mut returned) = mpsc::channel(64);
+    let now = machine.clock().now();
+    let (supervisor, effects) = Supervisor::new(now);
+    let mut supervision = Supervision {
+        looker: Arc::new(Mutex::new(Looker::new(machine.clone()))),
+        configuration: ConfigurationFile::open(&machine),
+        machine,
+        supervisor,
+        answers,
+        snapshots,
+        asked: HashMap::new(),
+        performing: HashMap::new(),
+        next_wish: 0,
+        last: None,
+        gate: AlertGate::default(),
+        alerts: VecDeque::new(),
+        now,
+        since: (now.awake, now.wall),
+        ending: false,
+    };
+    supervision.perform(effects).await;
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        tracing::error!("signals cannot be received; the daemon ends");
+        return;
+    };
+    loop {
+        let wait = supervision.next_wait();
+        tokio::select! {
+            () = either(&mut terminate, &mut interrupt) => {
+                if supervision.ending || !supervision.is_working() {
+                    return;
+                }
+                tracing::warn!("told to end while Ollama is being restarted; ending when that is done");
+                supervision.ending = true;
+            }
+            Some(command) = inbox.recv() => supervision.command(command).await,
+            Some(answer) = returned.recv() => supervision.answer(answer).await,
+            () = tokio::time::sleep(wait) => supervision.tick().await,
+        }
+        if supervision.ending && !supervision.is_working() {
+            return;
+        }
+    }
+}
+
+async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
+    tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+}
+
+enum Answer {
+    Looked(Life, Box<Seen>),
+    Engine(Event),
+}
+
+struct Supervision {
+    machine: Machine,
+    looker: Arc<Mutex<Looker>>,
+    configuration: ConfigurationFile,
+    supervisor: Supervisor,
+    answers: mpsc::Sender<Answer>,
+    snapshots: watch::Sender<Option<Arc<Snapshot>>>,
+    asked: HashMap<WishId, mpsc::Sender<protocol::Event>>,
+    performing: HashMap<Life, AbortHandle>,
+    next_wish: u64,
+    last: Option<Arc<Seen>>,
+    gate: AlertGate,
+    alerts: VecDeque<protocol::Alert>,
+    now: Now,
+    /// Since when the state is what it is, on both clocks.
+    since: (Awake, Wall),
+    ending: bool,
+}
+
+impl Supervision {
+    fn is_working(&self) -> bool {
+        !self.asked.is_empty() || !self.performing.is_empty()
+    }
+
+    /// Real time until something is due.
+    fn next_wait(&self) -> Duration {
+        let due = match self.supervisor.deadline() {
+            Some((at, _)) => self.machine.clock().real_span(at.since(self.machine.clock().now().awake)),
+            None => CONFIGURATION_INTERVAL,
+        };
+        if self.ending { due.min(GRACE_AT_END) } else { due.min(CONFIGURATION_INTERVAL) }
+    }
+
+    async fn tick(&mut self) {
+        self.configuration.follow();
+        self.event(Event::Tick).await;
+    }
+
+    async fn answer(&mut self, answer: Answer) {
+        match answer {
+            Answer::Looked(life, seen) => {
+                let look = Box::new(seen.look.clone());
+                self.last = Some(Arc::from(seen));
+                self.event(Event::Looked { life, look }).await;
+                self.watch_standing();
+            }
+            Answer::Engine(event) => {
+                if let Event::StepDone { life, .. } | Event::StepFailed { life, .. } = &event {
+                    self.performing.remove(life);
+                }
+                self.event(event).await;
+            }
+        }
+    }
+
+    async fn event(&mut self, event: Event) {
+        let now = self.machine.clock().now();
+        let mut effects = Vec::new();
+        // The gap between the clocks grows only while the machine sleeps (or its clock is set).
+        let gap = (now.wall - self.now.wall).saturating_sub(now.awake.since(self.now.awake));
+        if gap > SLEPT {
+            tracing::info!(slept_seconds = gap.as_secs(), "the machine was asleep");
+            effects.extend(self.supervisor.step(now, Event::Woke));
+        }
+        self.now = now;
+        let before = self.supervisor.state().word();
+        effects.extend(self.supervisor.step(now, event));
+        let after = self.supervisor.state().word();
+        if before != after {
+            tracing::info!(from = before, to = after, "state");
+        }
+        let since = self.supervisor.state().since();
+        if since != self.since.0 {
+            let ago_ms = i64::try_from(now.awake.since(since).as_millis()).unwrap_or(i64::MAX);
+            self.since = (since, Wall::from_unix_ms(now.wall.unix_ms.saturating_sub(ago_ms)));
+        }
+        self.perform(effects).await;
+        self.publish();
+    }
+
+    async fn perform(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Look { life } => self.look(life),
+                Effect::Perform { life, index, step } => self.carry_out(life, index, step),
+                Effect::Abandon { life } => {
+                    if let Some(task) = self.performing.remove(&life) {
+                        task.abort();
+                    }
+                }
+                // The gateway listens to these; without one nobody's requests are in our hands.
+                Effect::Hold => tracing::debug!("requests are held"),
+                Effect::Release => tracing::debug!("requests are let through"),
+                Effect::Report { wish, progress } => self.report(wish, &progress).await,
+                Effect::Finish { wish, outcome } => self.finish(wish, outcome).await,
+                Effect::Alert(alert) => self.alert(alert),
+            }
+        }
+    }
+
+    fn look(&self, life: Life) {
+        let looker = Arc::clone(&self.looker);
+        let answers = self.answers.clone();
+        let configuration = self.configuration.current().clone();
+        tokio::spawn(async move {
+            let seen = looker.lock().await.look(&configuration).await;
+            let _ = answers.send(Answer::Looked(life, Box::new(seen))).await;
+        });
+    }
+
+    fn carry_out(&mut self, life: Life, index: usize, step: Step) {
+        let looker = Arc::clone(&self.looker);
+        let answers = self.answers.clone();
+        let machine = self.machine.clone();
+        tracing::info!(index, %step, "step");
+        let task = tokio::spawn(async move {
+            let surveyor = looker.lock().await.surveyor();
+            let event = match stablehand_platform::perform::perform(&machine, &surveyor, &step).await {
+                Ok(note) => Event::StepDone { life, index, note },
+                Err(failure) => Event::StepFailed { life, index, failure },
+            };
+            let _ = answers.send(Answer::Engine(event)).await;
+        });
+        self.performing.insert(life, task.abort_handle());
+    }
+
+    async fn report(&mut self, wish: WishId, progress: &Progress) {
+        if let Some(events) = self.asked.get(&wish) {
+            let _ = events.send(translation::progress(progress)).await;
+        }
+    }
+
+    async fn finish(&mut self, wish: WishId, outcome: Outcome) {
+        tracing::info!(?outcome, "done");
+        let Some(events) = self.asked.remove(&wish) else { return };
+        let mut ending = match &self.last {
+            Some(seen) => translation::ending(&self.machine, seen),
+            None => Ending::new(protocol::Outcome::Unknown),
+        };
+        translation::conclude(&mut ending, &outcome);
+        let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
+    }
+
+    /// Drift and rivalry are alerts of their own; they come and go with what the looks show.
+    fn watch_standing(&mut self) {
+        let Some(seen) = self.last.clone() else { return };
+        let now = self.machine.clock().now().awake;
+        if self.is_working() {
+            return;
+        }
+        match verify(&seen.look.reports) {
+            Verification::Drift => {
+                let names = translation::drifted(&seen.look.reports).join(", ");
+                let message = format!("not in force as desired: {names}");
+                self.alert(Alert::new(AlertKind::Drift, message, "stablehand apply"));
+            }
+            Verification::Proven | Verification::Unknown(_) => self.gate.clear(now, AlertKind::Drift),
+        }
+        match translation::rivalry(&seen.look.ownership) {
+            Some(message) => self.alert(Alert::new(AlertKind::Contested, message, "stablehand doctor")),
+            None => self.gate.clear(now, AlertKind::Contested),
+        }
+    }
+
+    fn alert(&mut self, alert: Alert) {
+        let now = self.machine.clock().now();
+        let Some(alert) = self.gate.offer(now.awake, alert) else { return };
+        tracing::warn!(kind = alert.kind.word(), message = %alert.message, action = alert.action, "alert");
+        self.alerts.push_back(translation::alert(&alert, now.wall));
+        while self.alerts.len() > ALERTS_KEPT {
+            self.alerts.pop_front();
+        }
+    }
+
+    fn publish(&self) {
+        let Some(seen) = &self.last else { return };
+        let snapshot = translation::snapshot(&translation::Sources {
+            machine: &self.machine,
+            supervisor: &self.supervisor,
+            since: self.since.1,
+            seen,
+            alerts: &self.alerts,
+            configuration: &self.configuration,
+        });
+        self.snapshots.send_if_modified(|published| {
+            let news = published.as_deref() != Some(&snapshot);
+            if news {
+                *published = Some(Arc::new(snapshot));
+            }
+            news
+        });
+    }
+
+    async fn command(&mut self, command: Command) {
+        let Command { request, events } = command;
+        self.configuration.follow();
+        match request {
+            Request::Settings { set, unset, preset, dry_run } => {
+                let ending = match preset_of(preset.as_deref()) {
+                    Ok(preset) => {
+                        let change = Change { preset, set, unset: unset.into_iter().collect() };
+                        self.change_settings(&change, dry_run)
+                    }
+                    Err(failure) => Err(failure),
+                };
+                self.answer_settings(ending, events).await;
+            }
+            Request::Apply { take_over, dry_run } => {
+                let goal = self.apply_goal();
+                self.wish(goal, take_over, dry_run, events).await;
+            }
+            Request::Restart { take_over, dry_run } => {
+                let goal = Goal::Restart { desired: self.desired() };
+                self.wish(goal, take_over, dry_run, events).await;
+            }
+            Request::Verify => self.verify(events),
+        }
+    }
+
+    fn change_settings(&mut self, change: &Change, dry_run: bool) -> Result<Ending, Failure> {
+        let words = self.configuration.change(change, dry_run)?;
+        let outcome = if dry_run { protocol::Outcome::Planned } else { protocol::Outcome::Changed };
+        let mut ending = Ending { steps: words, ..Ending::new(outcome) };
+        ending.simulated = translation::simulated(&self.machine);
+        let owed = "only the desired values were changed; run `stablehand apply` to put them in force";
+        if !ending.steps.is_empty() && !dry_run {
+            ending.notes.push(owed.to_owned());
+        }
+        if ending.steps.is_empty() {
+            ending.notes.push("nothing changes: that is desired already".to_owned());
+        }
+        Ok(ending)
+    }
+
+    /// A change of parallelism or context shows its memory bound beside it, which takes some asking.
+    async fn answer_settings(&mut self, ending: Result<Ending, Failure>, events: mpsc::Sender<protocol::Event>) {
+        let mut ending = match ending {
+            Ok(ending) => ending,
+            Err(failure) => {
+                let _ = events.send(protocol::Event::Result(Box::new(Ending::failed(failure)))).await;
+                return;
+            }
+        };
+        self.publish();
+        let costs = ending
+            .steps
+            .iter()
+            .any(|step| step.starts_with("OLLAMA_NUM_PARALLEL") || step.starts_with("OLLAMA_CONTEXT_LENGTH"));
+        let machine = self.machine.clone();
+        let configuration = self.configuration.current().clone();
+        let looker = Arc::clone(&self.looker);
+        tokio::spawn(async move {
+            if costs {
+                let address = looker.lock().await.address();
+                ending.memory = memory::bounds(&machine, address, &configuration.desired).await;
+            }
+            let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
+        });
+    }
+
+    fn desired(&self) -> Values {
+        let desired = &self.configuration.current().desired;
+        desired.iter().map(|(name, wish)| (name.clone(), wish.value.clone())).collect()
+    }
+
+    fn apply_goal(&self) -> Goal {
+        let desired = self.desired();
+        let persisted: BTreeSet<Name> = match &self.last {
+            Some(seen) => seen.persisted_names(),
+            None => BTreeSet::new(),
+        };
+        let unset = persisted.into_iter().filter(|name| !desired.contains_key(name)).collect();
+        Goal::Apply { desired, unset }
+    }
+
+    async fn wish(&mut self, goal: Goal, take_over: bool, dry_run: bool, events: mpsc::Sender<protocol::Event>) {
+        if let Some(failure) = self.configuration.failure() {
+            let ending = Ending::failed(failure.clone());
+            let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
+            return;
+        }
+        if dry_run {
+            self.plan_only(goal, take_over, events);
+            return;
+        }
+        self.next_wish += 1;
+        let id = WishId(self.next_wish);
+        self.asked.insert(id, events);
+        self.event(Event::Wished(Wish { id, origin: Origin::Person, goal, take_over })).await;
+    }
+
+    fn plan_only(&self, goal: Goal, take_over: bool, events: mpsc::Sender<protocol::Event>) {
+        let looker = Arc::clone(&self.looker);
+        let machine = self.machine.clone();
+        let configuration = self.configuration.current().clone();
+        tokio::spawn(async move {
+            let seen = looker.lock().await.look_anew(&configuration).await;
+            let mut ending = translation::ending(&machine, &seen);
+            match plan(goal, &seen.look.ownership, seen.look.port, take_over) {
+                Ok(plan) => match steps_in_words(&machine, &plan.steps) {
+                    Ok(steps) => {
+                        ending.outcome = protocol::Outcome::Planned;
+                        ending.steps = steps;
+                    }
+                    Err(failure) => {
+                        ending.outcome = protocol::Outcome::Failed;
+                        ending.failure = Some(crate::failure_of(&failure));
+                    }
+                },
+                Err(refusal) => translation::conclude(&mut ending, &refused(refusal)),
+            }
+            let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
+        });
+    }
+
+    fn verify(&self, events: mpsc::Sender<protocol::Event>) {
+        let looker = Arc::clone(&self.looker);
+        let machine = self.machine.clone();
+        let configuration: Configuration = self.configuration.current().clone();
+        let failure = self.configuration.failure().cloned();
+        tokio::spawn(async move {
+            let seen = looker.lock().await.look_anew(&configuration).await;
+            let mut ending = translation::ending(&machine, &seen);
+            ending.outcome = match verify(&seen.look.reports) {
+                Verification::Proven => protocol::Outcome::Proven,
+                Verification::Drift => protocol::Outcome::Drift,
+                Verification::Unknown(reason) => {
+                    ending.notes.push(reason);
+                    protocol::Outcome::Unknown
+                }
+            };
+            ending.notes.extend(failure.map(|failure| failure.message));
+            let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
+        });
+    }
+}
+
+fn refused(refusal: Refusal) -> Outcome {
+    Outcome::Refused(refusal)
+}
+
+/// Steps as a dry run shows them: what is written, to the letter, before what is done.
+fn steps_in_words(machine: &Machine, steps: &[Step]) -> Result<Vec<String>, StepFailure> {
+    let mut words = Vec::new();
+    for step in steps {
+        words.push(step.to_string());
+        if let Step::Persist { owner, values } = step {
+            let changes = stablehand_platform::layers::persist_changes(machine, owner, values)?;
+            words.extend(changes.iter().map(|change| format!("  {change}")));
+        }
+    }
+    Ok(words)
+}
+
+fn preset_of(word: Option<&str>) -> Result<Option<Preset>, Failure> {
+    let Some(word) = word else { return Ok(None) };
+    Preset::from_word(word).map(Some).ok_or_else(|| {
+        let known: Vec<_> = Preset::ALL.iter().map(|preset| preset.word()).collect();
+        Failure::new(
+            "unknown-preset",
+            format!("there is no preset «{word}»; nothing was changed"),
+            format!("the presets are {}", known.join(" and ")),
+        )
+    })
+}
