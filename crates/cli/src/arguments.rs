@@ -23,6 +23,22 @@ pub struct Arguments {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
+    #[command(flatten)]
+    Here(HereVerb),
+    /// Try everything on a simulated machine. Works without the daemon.
+    #[command(after_help = "Example: stablehand demo\n\n\
+                            By hand: stablehand demo start --dir /tmp/world && \
+                            STABLEHAND_WORLD=/tmp/world stablehand serve")]
+    Demo {
+        /// What to do with it; without a word: start one, show it, end it.
+        #[command(subcommand)]
+        verb: Option<DemoVerb>,
+    },
+}
+
+/// What to do on this machine, or on the simulated one that `STABLEHAND_WORLD` names.
+#[derive(Debug, Subcommand)]
+pub enum HereVerb {
     /// Run the daemon in the foreground.
     #[command(after_help = "Example: stablehand serve\n\nAt every login instead: stablehand install")]
     Serve,
@@ -71,15 +87,6 @@ pub enum Verb {
         /// Go on showing new lines.
         #[arg(short, long)]
         follow: bool,
-    },
-    /// Try everything on a simulated machine. Works without the daemon.
-    #[command(after_help = "Example: stablehand demo\n\n\
-                            By hand: stablehand demo start --dir /tmp/world && \
-                            STABLEHAND_WORLD=/tmp/world stablehand serve")]
-    Demo {
-        /// What to do with it; without a word: start one, show it, end it.
-        #[command(subcommand)]
-        verb: Option<DemoVerb>,
     },
     /// Give the login session the persisted settings (what the LaunchAgent runs).
     #[command(hide = true)]

@@ -1,6 +1,6 @@
 //! Each verb: arguments in, request out, text or JSON to stdout.
 
-use crate::arguments::{Arguments, DryRun, Restarting, SettingsVerb, Verb};
+use crate::arguments::{Arguments, DryRun, HereVerb, Restarting, SettingsVerb, Verb};
 use crate::paint::Paint;
 use crate::{demo, text};
 use serde::Serialize;
@@ -33,7 +33,7 @@ pub async fn run(arguments: Arguments) -> ExitCode {
     let voice = Voice { json: arguments.json, paint: Paint::for_stdout() };
     let done = match arguments.verb {
         Verb::Demo { verb } => demo::run(voice, verb).await,
-        verb => match Place::detect() {
+        Verb::Here(verb) => match Place::detect() {
             Ok(place) => at(&place, voice, verb).await,
             Err(failure) => Err(failure),
         },
@@ -47,26 +47,27 @@ pub async fn run(arguments: Arguments) -> ExitCode {
     }
 }
 
-async fn at(place: &Place, voice: Voice, verb: Verb) -> Result<ExitCode, Failure> {
+async fn at(place: &Place, voice: Voice, verb: HereVerb) -> Result<ExitCode, Failure> {
     let client = Client::new(place.socket());
     match verb {
-        Verb::Serve => serve(place).await,
-        Verb::Status { watch: false } => status(&client, voice).await,
-        Verb::Status { watch: true } => watch(&client, voice).await,
-        Verb::Settings { verb } => settings(&client, voice, verb).await,
-        Verb::Apply(Restarting { take_over, dry_run }) => {
+        HereVerb::Serve => serve(place).await,
+        HereVerb::Status { watch: false } => status(&client, voice).await,
+        HereVerb::Status { watch: true } => watch(&client, voice).await,
+        HereVerb::Settings { verb } => settings(&client, voice, verb).await,
+        HereVerb::Apply(Restarting { take_over, dry_run }) => {
             ask(&client, voice, Request::Apply { take_over, dry_run: dry_run.dry_run }).await
         }
-        Verb::Restart(Restarting { take_over, dry_run }) => {
+        HereVerb::Restart(Restarting { take_over, dry_run }) => {
             ask(&client, voice, Request::Restart { take_over, dry_run: dry_run.dry_run }).await
         }
-        Verb::Verify => ask(&client, voice, Request::Verify).await,
-        Verb::Doctor => examine(place, &client, voice).await,
-        Verb::Install(DryRun { dry_run }) => changes(voice, installation::install(place, dry_run).await, dry_run),
-        Verb::Uninstall(DryRun { dry_run }) => changes(voice, installation::uninstall(place, dry_run).await, dry_run),
-        Verb::Logs { daemon, lines, follow } => logs(place, voice, daemon, lines, follow).await,
-        Verb::Publish => publish(place, voice).await,
-        Verb::Demo { verb } => demo::run(voice, verb).await,
+        HereVerb::Verify => ask(&client, voice, Request::Verify).await,
+        HereVerb::Doctor => examine(place, &client, voice).await,
+        HereVerb::Install(DryRun { dry_run }) => changes(voice, installation::install(place, dry_run).await, dry_run),
+        HereVerb::Uninstall(DryRun { dry_run }) => {
+            changes(voice, installation::uninstall(place, dry_run).await, dry_run)
+        }
+        HereVerb::Logs { daemon, lines, follow } => logs(place, voice, daemon, lines, follow).await,
+        HereVerb::Publish => publish(place, voice).await,
     }
 }
 

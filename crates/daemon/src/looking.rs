@@ -23,7 +23,7 @@ use stablehand_platform::machine::Machine;
 use stablehand_platform::server_log::{LogSource, server_log};
 use stablehand_platform::survey::Surveyor;
 use stablehand_protocol as protocol;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,8 +49,10 @@ pub struct Seen {
     pub address: String,
     /// Runners in the process table.
     pub runners: Vec<protocol::Runner>,
-    /// Names in our persisted file.
+    /// Values in our persisted file.
     pub persisted: Known<Values>,
+    /// The variables that a server started by hand was given, as far as they can be read.
+    pub given_by_hand: BTreeMap<String, String>,
     /// Things worth knowing.
     pub notes: Vec<String>,
 }
@@ -133,6 +135,10 @@ impl Looker {
             Some(owner) => layers::persisted(&self.machine, owner).await,
             None => Known::unknown("no owner of the server is known"),
         };
+        let given_by_hand = match (owner, &server) {
+            (Some(Owner::Manual { .. }), Some(server)) => server.environment.known().cloned().unwrap_or_default(),
+            (_, _) => BTreeMap::new(),
+        };
         let names = self.names_that_matter(configuration, &persisted);
         let session = self.session(owner, server.as_ref(), &names).await;
         let evidence = self.evidence(owner, server.as_ref()).await;
@@ -159,6 +165,7 @@ impl Looker {
             address: self.address().to_string(),
             runners,
             persisted,
+            given_by_hand,
             notes: self.notes(),
         }
     }

@@ -104,11 +104,13 @@ async fn show_file(path: &Path, lines: usize, follow: bool, show: &mut impl FnMu
         }
     }
     last.iter().for_each(|line| show(line));
-    while follow {
+    if !follow {
+        return Ok(());
+    }
+    loop {
         tokio::time::sleep(FOLLOW_INTERVAL).await;
         follower.poll(BUDGET_BYTES, |piece| show(&in_words(&piece))).map_err(unreadable)?;
     }
-    Ok(())
 }
 
 fn in_words(piece: &Piece<'_>) -> String {

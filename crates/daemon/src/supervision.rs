@@ -11,9 +11,11 @@ use stablehand_engine::plan::{Goal, Refusal, Step, StepFailure, plan};
 use stablehand_engine::setting::{Name, Preset, Values, Verification, verify};
 use stablehand_engine::supervisor::{Effect, Event, Life, Origin, Outcome, Progress, Supervisor, Wish, WishId};
 use stablehand_engine::time::{Awake, Now, Wall};
-use stablehand_platform::machine::Machine;
+use stablehand_ollama::catalogue;
+use stablehand_platform::launchd::adoption;
+use stablehand_platform::machine::{Machine, Os};
 use stablehand_protocol::{self as protocol, Ending, Failure, Request, Snapshot};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -35,6 +37,8 @@ const CONFIGURATION_INTERVAL: Duration = Duration::from_secs(2);
 const SLEPT: Duration = Duration::from_secs(10);
 /// How many alerts a snapshot carries.
 const ALERTS_KEPT: usize = 20;
+/// What every deadline gets more on a simulated machine, in real time.
+const SIMULATED_SLACK: Duration = Duration::from_secs(10);
 /// How long a plan that is under way may go on after the daemon was told to end.
 const GRACE_AT_END: Duration = Duration::from_secs(120);
 
@@ -46,7 +50,7 @@ pub async fn run(
 ) {
     let (answers, mut returned) = mpsc::channel(64);
     let now = machine.clock().now();
-    let (supervisor, effects) = Supervisor::new(now);
+    let (supervisor, effects) = Supervisor::new(now, slack(&machine));
     let mut supervision = Supervision {
         looker: Arc::new(Mutex::new(Looker::new(machine.clone()))),
         configuration: ConfigurationFile::open(&machine),
@@ -88,6 +92,15 @@ pub async fn run(
             return;
         }
     }
+}
+
+/// A simulated machine's time can run faster than its processes do; there, every deadline gets some real seconds more.
+fn slack(machine: &Machine) -> Duration {
+    if machine.simulated().is_none() {
+        return Duration::ZERO;
+    }
+    let second = machine.clock().real_span(Duration::from_secs(1)).as_secs_f64();
+    if second > 0.0 { SIMULATED_SLACK.div_f64(second.min(1.0)) } else { SIMULATED_SLACK }
 }
 
 async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
@@ -307,10 +320,21 @@ impl Supervision {
                 self.answer_settings(ending, events).await;
             }
             Request::Apply { take_over, dry_run } => {
+                if !dry_run && let Err(failure) = self.inherit(take_over) {
+                    let _ = events.send(protocol::Event::Result(Box::new(Ending::failed(failure)))).await;
+                    return;
+                }
                 let goal = self.apply_goal();
                 self.wish(goal, take_over, dry_run, events).await;
             }
             Request::Restart { take_over, dry_run } => {
+                if take_over
+                    && !dry_run
+                    && let Err(failure) = self.inherit(take_over)
+                {
+                    let _ = events.send(protocol::Event::Result(Box::new(Ending::failed(failure)))).await;
+                    return;
+                }
                 let goal = Goal::Restart { desired: self.desired() };
                 self.wish(goal, take_over, dry_run, events).await;
             }
@@ -357,6 +381,37 @@ impl Supervision {
             }
             let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
         });
+    }
+
+    /// What `apply` takes the place of must not lose its values: a hand-made setter, whose file goes aside, and a
+    /// server started by hand that is taken over. They become desired values, unless others are desired already.
+    fn inherit(&mut self, take_over: bool) -> Result<(), Failure> {
+        let mut found: BTreeMap<String, String> = BTreeMap::new();
+        if take_over && let Some(seen) = &self.last {
+            found.extend(seen.given_by_hand.clone());
+        }
+        if self.machine.os() == Os::MacOs {
+            let values = adoption::setters(&self.machine).into_iter().flat_map(|setter| setter.values);
+            found.extend(values.map(|(name, value)| (name.to_string(), value.to_string())));
+        }
+        let desired = &self.configuration.current().desired;
+        let set: BTreeMap<String, String> = found
+            .into_iter()
+            .filter(|(name, _)| desired.keys().all(|known| known.as_str() != name))
+            .filter(|(name, value)| match catalogue::check(name, value, None) {
+                Ok(_) => true,
+                Err(refused) => {
+                    tracing::warn!(%refused, "a value found on this machine is not taken over");
+                    false
+                }
+            })
+            .collect();
+        if set.is_empty() {
+            return Ok(());
+        }
+        let taken = self.configuration.change(&Change { set, ..Change::default() }, false)?;
+        tracing::info!(?taken, "values found on this machine are desired now");
+        Ok(())
     }
 
     fn desired(&self) -> Values {

@@ -375,11 +375,16 @@ pub struct Supervisor {
     /// The publication for which the one restart of this login was already spent.
     login_restart_spent: Option<Wall>,
     next_own_wish: u64,
+    /// Added to every deadline.
+    slack: Duration,
 }
 
 impl Supervisor {
     /// A supervisor that has seen nothing yet, and the effects that make it look.
-    pub fn new(now: Now) -> (Self, Vec<Effect>) {
+    ///
+    /// `slack` is added to every deadline. It is for a simulated machine, whose time can run faster than its
+    /// processes do; on a real one it is zero.
+    pub fn new(now: Now, slack: Duration) -> (Self, Vec<Effect>) {
         let mut supervisor = Self {
             state: State::Blind { since: now.awake },
             life: Life(0),
@@ -393,6 +398,7 @@ impl Supervisor {
             revive_at: None,
             login_restart_spent: None,
             next_own_wish: OWN_WISHES,
+            slack,
         };
         let mut effects = vec![Effect::Hold];
         supervisor.look(now, &mut effects);
@@ -417,11 +423,13 @@ impl Supervisor {
     /// The next moment at which [`Event::Tick`] is wanted, and what for. There always is one.
     pub fn deadline(&self) -> Option<(Awake, &'static str)> {
         let look = match self.looking {
-            Some((_, since)) => (since + LOOK_MUST_RETURN, "look must return"),
+            Some((_, since)) => (since + LOOK_MUST_RETURN + self.slack, "look must return"),
             None => (self.next_look, "look again"),
         };
         let own = match &self.state {
-            State::ComingUp { since, .. } => Some((*since + FIRST_ANSWER, "first answer of a starting server")),
+            State::ComingUp { since, .. } => {
+                Some((*since + FIRST_ANSWER + self.slack, "first answer of a starting server"))
+            }
             State::Working(run) => Some(run.deadline()),
             State::Down { .. } => self.revive_at.map(|at| (at, "start a server that died again")),
             State::Blind { .. }
@@ -641,7 +649,7 @@ impl Supervisor {
             Ok(plan) => {
                 effects.push(Effect::Report { wish: wish.id, progress: Progress::Planned(plan.clone()) });
                 self.life = Life(self.life.0 + 1);
-                let run = Run::new(self.life, wish, round, plan, now.awake);
+                let run = Run::new(self.life, wish, round, plan, now.awake, self.slack);
                 self.begin_step(now, run, effects);
             }
             Err(refusal) => {
@@ -675,7 +683,7 @@ impl Supervisor {
 
     fn tick(&mut self, now: Now, effects: &mut Vec<Effect>) {
         if let State::ComingUp { server, since } = self.state
-            && now.awake >= since + FIRST_ANSWER
+            && now.awake >= since + FIRST_ANSWER + self.slack
         {
             self.enter(State::Silent { server, since: now.awake }, effects);
         }
@@ -690,7 +698,7 @@ impl Supervisor {
             self.run_deadline(now, effects);
         }
         match self.looking {
-            Some((_, since)) if now.awake >= since + LOOK_MUST_RETURN => {
+            Some((_, since)) if now.awake >= since + LOOK_MUST_RETURN + self.slack => {
                 self.looking = None;
                 self.look(now, effects);
             }

@@ -80,8 +80,12 @@ impl Surveyor {
 
     /// Looks at processes, the port, service managers, bundles and programs.
     pub async fn survey(&mut self, port: u16) -> Survey {
-        let (sightings, others) = self.look_at_processes();
+        // The port before the processes: whoever listens was there when the processes were read, or is gone since.
+        // The other way round, a server that binds in between would look like a stranger.
         let listeners = self.listeners.look(port).await;
+        let (sightings, others) = self.look_at_processes();
+        let uid = self.machine.uid();
+        let listeners = listeners.map(|listeners| without_the_gone(listeners, &sightings, uid));
         let keepers = self.keepers(&sightings).await;
         let running: BTreeSet<PathBuf> = sightings.iter().filter_map(bundle_of_gui).collect();
         let running: Vec<_> = running.into_iter().collect();
@@ -228,6 +232,15 @@ async fn launchd_keeper(machine: &Machine, label: &str, plist: PathBuf) -> Optio
 
 fn keeps_alive(plist: &Path) -> bool {
     matches!(PropertyList::look(plist), Ok(Some(list)) if list.keeps_alive())
+}
+
+/// A socket of this user's whose process cannot be found was closed in between, as was one whose process has ended.
+fn without_the_gone(listeners: Vec<Listener>, sightings: &[Sighting], uid: u32) -> Vec<Listener> {
+    let there = |listener: &Listener| match &listener.process {
+        Known::Is(id) => sightings.iter().any(|sighting| sighting.process.id == *id) || processes::is_alive(*id),
+        Known::Unknown(_) => listener.uid != Some(uid),
+    };
+    listeners.into_iter().filter(there).collect()
 }
 
 fn bundle_of_gui(sighting: &Sighting) -> Option<PathBuf> {

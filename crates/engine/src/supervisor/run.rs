@@ -24,10 +24,11 @@ pub struct Run {
     performing: bool,
     retry_at: Option<Awake>,
     doubt: String,
+    slack: Duration,
 }
 
 impl Run {
-    pub(super) fn new(life: Life, wish: Wish, round: u32, plan: Plan, now: Awake) -> Self {
+    pub(super) fn new(life: Life, wish: Wish, round: u32, plan: Plan, now: Awake, slack: Duration) -> Self {
         Self {
             life,
             wish,
@@ -40,6 +41,7 @@ impl Run {
             performing: false,
             retry_at: None,
             doubt: String::new(),
+            slack,
         }
     }
 
@@ -95,7 +97,7 @@ impl Run {
     }
 
     fn step_deadline(&self) -> Awake {
-        self.step_began + self.step().allowance()
+        self.step_began + self.step().allowance() + self.slack
     }
 
     /// The last step is always [`Step::Prove`], and the run ends with it.

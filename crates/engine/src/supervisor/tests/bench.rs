@@ -72,7 +72,7 @@ impl Bench {
     fn new(owner: Owner) -> Self {
         let now =
             Now { awake: Awake::from_start(Duration::from_secs(1000)), wall: Wall::from_unix_ms(1_796_000_000_000) };
-        let (supervisor, effects) = Supervisor::new(now);
+        let (supervisor, effects) = Supervisor::new(now, Duration::ZERO);
         let mut bench = Self {
             supervisor,
             now,

@@ -1,0 +1,185 @@
+//! A simulated machine with our daemon on it, as a user would set it up.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+const STABLEHAND: &str = env!("CARGO_BIN_EXE_stablehand");
+
+/// How long the daemon may take to say that it is ready.
+const READY: Duration = Duration::from_secs(30);
+
+pub struct World {
+    folder: tempfile::TempDir,
+    daemon: Option<Child>,
+}
+
+impl World {
+    /// Starts a machine, with the daemon on it.
+    pub fn start(arguments: &[&str]) -> Self {
+        let mut world = Self::without_daemon(arguments);
+        world.start_daemon();
+        world
+    }
+
+    pub fn without_daemon(arguments: &[&str]) -> Self {
+        let folder = tempfile::Builder::new().prefix("shw").tempdir().unwrap();
+        let world = Self { folder, daemon: None };
+        world.demo_start(arguments);
+        world
+    }
+
+    pub fn dir(&self) -> PathBuf {
+        self.folder.path().join("w")
+    }
+
+    /// A file of the simulated machine.
+    pub fn file(&self, path: &str) -> PathBuf {
+        self.dir().join(path.trim_start_matches('/'))
+    }
+
+    pub fn agents(&self) -> PathBuf {
+        self.file("/Users/sim/Library/LaunchAgents")
+    }
+
+    pub fn demo_start(&self, arguments: &[&str]) {
+        let dir = self.dir();
+        let mut all = vec!["demo", "start", "--dir", dir.to_str().unwrap()];
+        all.extend(arguments);
+        let started = self.run(&all);
+        assert!(started.status.success(), "{}", words(&started));
+    }
+
+    pub fn start_daemon(&mut self) {
+        let mut daemon = self.command(&["serve"]);
+        let mut child = daemon.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let lines = read_lines(child.stderr.take().unwrap());
+        self.daemon = Some(child);
+        let mut said = Vec::new();
+        loop {
+            match lines.recv_timeout(READY) {
+                Ok(line) if line.contains(" ready ") => return,
+                Ok(line) => said.push(line),
+                Err(error) => panic!("the daemon is not ready ({error}): {said:#?}"),
+            }
+        }
+    }
+
+    pub fn stop_daemon(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            // The daemon ends by itself on SIGTERM; `kill` is not enough to remove its socket.
+            let pid = daemon.id().to_string();
+            assert!(Command::new("/bin/kill").arg(pid).status().unwrap().success());
+            daemon.wait().unwrap();
+        }
+    }
+
+    pub fn kill_daemon(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            daemon.kill().unwrap();
+            daemon.wait().unwrap();
+        }
+    }
+
+    pub fn fault(&self, name: &str) {
+        let raised = self.run(&["demo", "fault", name]);
+        assert!(raised.status.success(), "{name}: {}", words(&raised));
+    }
+
+    /// Runs a verb, and returns its exit code and text.
+    pub fn text(&self, verb: &[&str]) -> (i32, String) {
+        let output = self.run(verb);
+        (output.status.code().unwrap(), words(&output))
+    }
+
+    /// Runs a verb with `--json`, and returns its exit code and every line as JSON.
+    pub fn json(&self, verb: &[&str]) -> (i32, Vec<Value>) {
+        let mut verb = verb.to_vec();
+        verb.push("--json");
+        let output = self.run(&verb);
+        let text = String::from_utf8(output.stdout.clone()).unwrap();
+        let lines =
+            text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")));
+        let lines: Vec<Value> = lines.collect();
+        assert!(!lines.is_empty(), "{verb:?} said nothing: {}", words(&output));
+        (output.status.code().unwrap(), lines)
+    }
+
+    /// Runs a verb with `--json`, and returns its exit code and last line.
+    pub fn last(&self, verb: &[&str]) -> (i32, Value) {
+        let (code, mut lines) = self.json(verb);
+        (code, lines.pop().unwrap())
+    }
+
+    /// Takes the preset `serial` and applies it; the ending.
+    pub fn apply_serial(&self) -> Value {
+        let (code, _) = self.text(&["settings", "preset", "serial"]);
+        assert_eq!(code, 0);
+        let (_, ending) = self.last(&["apply"]);
+        ending
+    }
+
+    pub fn status(&self) -> Value {
+        let (code, snapshot) = self.last(&["status"]);
+        assert_eq!(code, 0);
+        snapshot
+    }
+
+    /// What the simulator says of the machine.
+    pub fn inside(&self) -> Value {
+        let dir = self.dir();
+        let simulator = Path::new(STABLEHAND).with_file_name("stablehand-sim");
+        let output = Command::new(simulator).args(["status", "--dir"]).arg(dir).output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", words(&output)))
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(STABLEHAND);
+        command.args(arguments).env("STABLEHAND_WORLD", self.dir()).env("STABLEHAND_LOG", "info");
+        command.env_remove("XDG_RUNTIME_DIR").stdin(Stdio::null());
+        command
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let dir = self.dir();
+        let stopped = self.run(&["demo", "stop", "--dir", dir.to_str().unwrap()]);
+        if let Some(mut daemon) = self.daemon.take() {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+        if !std::thread::panicking() {
+            assert!(stopped.status.success(), "{}", words(&stopped));
+        }
+    }
+}
+
+/// The setting of that name in an ending or snapshot.
+pub fn setting<'a>(said: &'a Value, name: &str) -> &'a Value {
+    let settings = said["settings"].as_array().unwrap_or_else(|| panic!("no settings: {said}"));
+    settings.iter().find(|setting| setting["name"] == name).unwrap_or_else(|| panic!("no {name} in {said}"))
+}
+
+pub fn words(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn read_lines(stderr: std::process::ChildStderr) -> Receiver<String> {
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                // Nobody listens any more; the pipe is drained so that the daemon is never held up by it.
+            }
+        }
+    });
+    lines
+}

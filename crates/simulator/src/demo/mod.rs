@@ -1,0 +1,138 @@
+//! The program's own command line: worlds are made, stopped, disturbed, put to
+//! sleep and looked at.
+
+pub mod start;
+pub mod status;
+pub mod stop;
+pub mod terminal;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Parser, Subcommand};
+
+use crate::faults;
+use crate::world::{Os, Owner, WORLD_VARIABLE, World};
+
+/// Plays a Mac or a Linux machine in a folder, with a stand-in Ollama.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct CommandLine {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Makes a world, or starts a stopped one, and logs its user in.
+    Start {
+        #[command(flatten)]
+        place: Place,
+        /// The system to play.
+        #[arg(long, value_enum)]
+        os: Option<Os>,
+        /// Version of Ollama.
+        #[arg(long)]
+        ollama: Option<String>,
+        /// World seconds per real second.
+        #[arg(long)]
+        speed: Option<f64>,
+        /// What starts Ollama.
+        #[arg(long, value_enum)]
+        owner: Option<Owner>,
+    },
+    /// Ends every process of a world.
+    Stop {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Lists faults, or raises one.
+    Fault {
+        #[command(flatten)]
+        place: Place,
+        /// Name of the fault.
+        name: Option<String>,
+        /// Model whose runner is meant.
+        #[arg(long)]
+        model: Option<String>,
+        /// Seconds, for faults that have a length.
+        #[arg(long)]
+        seconds: Option<u64>,
+    },
+    /// Lets the machine sleep: wall time goes on, awake time does not.
+    Sleep {
+        #[command(flatten)]
+        place: Place,
+        /// World seconds.
+        seconds: f64,
+    },
+    /// Shows the processes and the session of a world as JSON.
+    Status {
+        #[command(flatten)]
+        place: Place,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Place {
+    /// Folder of the world; STABLEHAND_WORLD if absent.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+}
+
+impl Place {
+    fn folder(self) -> Result<PathBuf> {
+        match self.dir.or_else(|| std::env::var_os(WORLD_VARIABLE).map(PathBuf::from)) {
+            Some(dir) => Ok(dir),
+            None => bail!("no world is named: give --dir or set {WORLD_VARIABLE}"),
+        }
+    }
+
+    fn world(self) -> Result<World> {
+        World::open(&self.folder()?)
+    }
+}
+
+/// Runs the program under its own name.
+pub fn run() -> ExitCode {
+    match obey(CommandLine::parse().verb) {
+        Ok(said) => {
+            println!("{}", said.trim_end());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("stablehand-sim: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn obey(verb: Verb) -> Result<String> {
+    match verb {
+        Verb::Start { place, os, ollama, speed, owner } => {
+            let wish = start::Wish { os, ollama, speed, owner };
+            start::start(&place.folder()?, &wish)
+        }
+        Verb::Stop { place } => stop::stop(&place.world()?),
+        Verb::Fault { name: None, .. } => Ok(faults::list()),
+        Verb::Fault { place, name: Some(name), model, seconds } => {
+            let world = place.world()?;
+            faults::raise(&world, &name, &faults::Details { model, seconds })
+        }
+        Verb::Sleep { place, seconds } => sleep(&place.world()?, seconds),
+        Verb::Status { place } => status::status(&place.world()?),
+    }
+}
+
+fn sleep(world: &World, seconds: f64) -> Result<String> {
+    if !(seconds.is_finite() && seconds >= 0.0) {
+        bail!("a sleep cannot last {seconds} seconds; nothing was changed");
+    }
+    let mut clock = world.clock.file();
+    clock.slept_ms += (seconds * 1000.0) as i64;
+    clock
+        .write(&world.dir.join("clock.json"))
+        .context("the clock cannot be written; nothing was changed")?;
+    Ok(format!("slept {seconds} s; {} s in all", clock.slept_ms as f64 / 1000.0))
+}

@@ -1,0 +1,71 @@
+//! What runs in a world, for tests and curious people.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::faults::{Fault, machine};
+use crate::models::Model;
+use crate::process_table::{self, Process};
+use crate::world::{Os, World, notes};
+use crate::{launchd, wire};
+
+/// The state of a world as JSON.
+pub fn status(world: &World) -> Result<String> {
+    let processes = process_table::of(world);
+    let pids = |wanted: fn(&Process) -> bool| -> Vec<i32> {
+        processes
+            .iter()
+            .filter(|process| wanted(process))
+            .map(|process| process.pid)
+            .collect()
+    };
+    let runners: Vec<Value> = processes
+        .iter()
+        .filter(|process| process.is_runner())
+        .map(|process| {
+            let number = |flag: &str| {
+                process.argument_after(flag).and_then(|value| value.parse::<u64>().ok())
+            };
+            json!({
+                "pid": process.pid,
+                "ppid": process.ppid,
+                "port": number("--port"),
+                "slots": number("-np"),
+                "model": model_name(process),
+                "state": process.state.to_string(),
+            })
+        })
+        .collect();
+    let session: Value = match world.marker.os {
+        Os::Macos => wire::ask(world, launchd::SERVICE, &launchd::Request::Session)
+            .ok()
+            .and_then(|reply| serde_json::from_str(&reply.stdout).ok())
+            .unwrap_or(Value::Null),
+        Os::Linux => Value::Null,
+    };
+    let raised: Vec<&str> = Fault::ALL
+        .iter()
+        .filter(|fault| notes::is_raised(world, **fault))
+        .map(|fault| fault.name())
+        .collect();
+    let value = json!({
+        "dir": world.dir.display().to_string(),
+        "port": world.marker.port,
+        "wall_unix_ms": world.clock.wall_ms(),
+        "gui": pids(Process::is_gui),
+        "shim": pids(|process| process.name() == "Squirrel"),
+        "serve": pids(Process::is_serve),
+        "manager": pids(|process| matches!(process.name(), "launchd" | "systemd")),
+        "runners": runners,
+        "answering": machine::answering_port(world).is_some(),
+        "session": session,
+        "faults": raised,
+    });
+    Ok(format!("{value:#}"))
+}
+
+fn model_name(process: &Process) -> Option<String> {
+    let blob = process.argument_after("--model")?;
+    let model: Model = serde_json::from_str(&std::fs::read_to_string(blob).ok()?).ok()?;
+    Some(model.name)
+}

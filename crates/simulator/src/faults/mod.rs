@@ -1,0 +1,248 @@
+//! The ways in which a world can be disturbed.
+
+pub mod app;
+pub mod machine;
+pub mod runners;
+pub mod session;
+pub mod stranger;
+
+use anyhow::{Result, bail};
+use serde_json::{Value, json};
+
+use crate::world::{Os, World, notes};
+
+/// What `fault` was called with beyond the name.
+#[derive(Debug, Default)]
+pub struct Details {
+    /// Model whose runner is meant.
+    pub model: Option<String>,
+    /// Length, for faults that have one.
+    pub seconds: Option<u64>,
+}
+
+macro_rules! faults {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal: $words:literal,)+) => {
+        /// A fault.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Fault {
+            $(#[doc = $words] $variant,)+
+        }
+
+        impl Fault {
+            /// Every fault, in the order in which they are listed.
+            pub const ALL: &[Self] = &[$(Self::$variant,)+];
+
+            /// The name it is raised by.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+
+            /// One line about it.
+            pub fn words(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $words,)+
+                }
+            }
+        }
+    };
+}
+
+faults! {
+    SessionChangedByHand = "session-changed-by-hand": "someone sets NUM_PARALLEL 7, MAX_LOADED_MODELS 5 and MAX_QUEUE 99 by hand and restarts Ollama (on Linux: in zzz-local.conf)",
+    Open600Twice = "open-600-twice": "the next two starts through open fail with error -600",
+    OpenActivatesDyingApp = "open-activates-dying-app": "the next start through open says nothing, exits 0 and starts nothing",
+    Bootstrap5AfterBootout = "bootstrap-5-after-bootout": "a job drains for 4 s after bootout and cannot be bootstrapped meanwhile (lasting)",
+    Bootout36 = "bootout-36": "bootout answers 36 although it goes on (lasting)",
+    NoGuiSession = "no-gui-session": "nobody is at the screen: managername Background, no GUI domain (lasting)",
+    SetenvDenied = "setenv-denied": "launchctl setenv is not privileged (lasting)",
+    AgentDisabled = "agent-disabled": "Stablehand's agents are switched off in the background items (lasting)",
+    SlowQuit = "slow-quit": "the app takes 30 s to quit on SIGTERM (lasting)",
+    GuiIgnoresSigterm = "gui-ignores-sigterm": "the app ignores every signal it could quit by (lasting)",
+    ServeIgnoresSigint = "serve-ignores-sigint": "the server ignores SIGINT (lasting)",
+    OrphanServe = "orphan-serve": "the app is killed and its server stays behind with the port",
+    OrphanRunner = "orphan-runner": "the server is killed and its runner stays behind with the memory",
+    CliResurrectsApp = "cli-resurrects-app": "the command line opens the app again as soon as it is gone, with today's session values (once)",
+    LostLoginRace = "lost-login-race": "a new login in which the app starts before the agents run",
+    CrashLoop = "crash-loop": "the server exits 2 at each start, from now on (lasting)",
+    SlowStart = "slow-start": "from the next start on, the server's port is open 20 s before it answers (lasting)",
+    StartNeverAnswers = "start-never-answers": "from the next start on, the server's port is open and never answers (lasting)",
+    StartHangsOnce = "start-hangs-once": "the next start of the server never answers, the one after does",
+    PortStranger = "port-stranger": "another program takes the port while Ollama is away (lasting)",
+    TwoOllamas = "two-ollamas": "a second copy of the app and a Homebrew service fight for the port",
+    AppOverridesContext = "app-overrides-context": "the app's own settings set the context to 65536 (lasting)",
+    ExposeOn = "expose-on": "\"Expose to network\" is switched on in the app (lasting)",
+    ConfigLineMissing = "config-line-missing": "the server's log is gone and cannot be written (lasting)",
+    RenameEperm = "rename-eperm": "apps may not be moved or changed: App Management refuses (lasting)",
+    PkexecRefused = "pkexec-refused": "the person refuses to give root's rights (lasting)",
+    BadLogFormat2025 = "bad-log-format-2025": "the server logs in the format of early 2025, from now on (lasting)",
+    MemoryPressure = "memory-pressure": "memory is critically short and swap grows (lasting)",
+    RunnerStuck = "runner-stuck": "the runner's decode loop stands still while its HTTP side lives",
+    RunnerStopped = "runner-stopped": "the runner is stopped by SIGSTOP",
+    RunnerBusyLoop = "runner-busy-loop": "the runner burns CPU without any progress",
+    RunnerEmptyReplies = "runner-empty-replies": "the runner answers every request with an empty success",
+    RunnerKilled = "runner-killed": "the runner is killed; the server goes on listing it",
+    Clear = "clear": "takes every lasting fault back",
+}
+
+/// All names with one line each.
+pub fn list() -> String {
+    Fault::ALL
+        .iter()
+        .map(|fault| format!("{:<27} {}\n", fault.name(), fault.words()))
+        .collect()
+}
+
+/// Raises the fault of that name and returns when its effect is complete.
+pub fn raise(world: &World, name: &str, details: &Details) -> Result<String> {
+    let Some(fault) = Fault::ALL.iter().copied().find(|fault| fault.name() == name) else {
+        bail!("there is no fault {name}; nothing was changed, `fault` without a name lists them");
+    };
+    let lasting = |parameters: &Value, said: &str| -> Result<String> {
+        notes::raise(world, fault, parameters)?;
+        Ok(said.to_owned())
+    };
+    let seconds = |default: u64| json!({ "seconds": details.seconds.unwrap_or(default) });
+    match fault {
+        Fault::SessionChangedByHand => session::changed_by_hand(world),
+        Fault::Open600Twice => {
+            macos_only(world)?;
+            lasting(&json!({ "times": 2 }), "the next two starts through open fail with -600")
+        }
+        Fault::OpenActivatesDyingApp => {
+            macos_only(world)?;
+            lasting(&json!({ "times": 1 }), "the next open starts nothing and exits 0")
+        }
+        Fault::Bootstrap5AfterBootout => {
+            macos_only(world)?;
+            lasting(&seconds(4), "jobs drain slowly after bootout")
+        }
+        Fault::Bootout36 => {
+            macos_only(world)?;
+            lasting(&json!({}), "bootout answers 36 from now on")
+        }
+        Fault::NoGuiSession => session::nobody_at_the_screen(world),
+        Fault::SetenvDenied => {
+            macos_only(world)?;
+            lasting(&json!({}), "setenv is refused from now on")
+        }
+        Fault::AgentDisabled => session::agents_disabled(world),
+        Fault::SlowQuit => {
+            macos_only(world)?;
+            lasting(&seconds(30), "the app quits slowly from now on")
+        }
+        Fault::GuiIgnoresSigterm => {
+            macos_only(world)?;
+            lasting(&json!({}), "the app ignores signals from now on")
+        }
+        Fault::ServeIgnoresSigint => lasting(&json!({}), "the server ignores SIGINT from now on"),
+        Fault::OrphanServe => app::orphan_serve(world),
+        Fault::OrphanRunner => runners::orphan(world, details),
+        Fault::CliResurrectsApp => session::resurrect(world),
+        Fault::LostLoginRace => session::lose_login_race(world),
+        Fault::CrashLoop => app::crash_loop(world),
+        Fault::SlowStart => lasting(&seconds(20), "the server starts slowly from its next start on"),
+        Fault::StartNeverAnswers => lasting(&json!({}), "the server never answers after its next start"),
+        Fault::StartHangsOnce => lasting(&json!({ "times": 1 }), "the next start of the server hangs"),
+        Fault::PortStranger => stranger::take_port(world),
+        Fault::TwoOllamas => app::two_ollamas(world),
+        Fault::AppOverridesContext => app::override_setting(world, fault, "context_length", 65_536),
+        Fault::ExposeOn => app::override_setting(world, fault, "expose", 1),
+        Fault::ConfigLineMissing => app::lose_log(world),
+        Fault::RenameEperm => {
+            notes::raise(world, fault, &json!({}))?;
+            machine::forbid_renames(world, true)?;
+            Ok("apps may not be moved from now on".to_owned())
+        }
+        Fault::PkexecRefused => lasting(&json!({}), "root's rights are refused from now on"),
+        Fault::BadLogFormat2025 => app::old_log_format(world),
+        Fault::MemoryPressure => lasting(&json!({ "level": 4 }), "memory is critically short"),
+        Fault::RunnerStuck
+        | Fault::RunnerStopped
+        | Fault::RunnerBusyLoop
+        | Fault::RunnerEmptyReplies
+        | Fault::RunnerKilled => runners::disturb(world, fault, details),
+        Fault::Clear => clear(world),
+    }
+}
+
+/// Refuses a fault of macOS in another world.
+pub fn macos_only(world: &World) -> Result<()> {
+    if world.marker.os != Os::Macos {
+        bail!("this fault exists on macOS only; nothing was changed");
+    }
+    Ok(())
+}
+
+/// Takes back everything that lasts.
+fn clear(world: &World) -> Result<String> {
+    let mut cleared = Vec::new();
+    for fault in Fault::ALL.iter().copied() {
+        if !notes::is_raised(world, fault) {
+            continue;
+        }
+        match fault {
+            Fault::NoGuiSession => {
+                crate::world::write_whole(&world.state("console"), world.marker.user.as_bytes())?;
+            }
+            Fault::AgentDisabled => session::agents_enabled(world)?,
+            Fault::RenameEperm => machine::forbid_renames(world, false)?,
+            Fault::PortStranger => stranger::leave_port(world),
+            Fault::AppOverridesContext => {
+                crate::app::settings::set(world, "context_length", 0)?;
+            }
+            Fault::ExposeOn => crate::app::settings::set(world, "expose", 0)?,
+            Fault::RunnerStopped => runners::go_on(world),
+            Fault::SessionChangedByHand
+            | Fault::Open600Twice
+            | Fault::OpenActivatesDyingApp
+            | Fault::Bootstrap5AfterBootout
+            | Fault::Bootout36
+            | Fault::SetenvDenied
+            | Fault::SlowQuit
+            | Fault::GuiIgnoresSigterm
+            | Fault::ServeIgnoresSigint
+            | Fault::OrphanServe
+            | Fault::OrphanRunner
+            | Fault::CliResurrectsApp
+            | Fault::LostLoginRace
+            | Fault::CrashLoop
+            | Fault::SlowStart
+            | Fault::StartNeverAnswers
+            | Fault::StartHangsOnce
+            | Fault::TwoOllamas
+            | Fault::ConfigLineMissing
+            | Fault::PkexecRefused
+            | Fault::BadLogFormat2025
+            | Fault::MemoryPressure
+            | Fault::RunnerStuck
+            | Fault::RunnerBusyLoop
+            | Fault::RunnerEmptyReplies
+            | Fault::RunnerKilled
+            | Fault::Clear => {}
+        }
+        notes::clear(world, fault);
+        cleared.push(fault.name());
+    }
+    Ok(if cleared.is_empty() {
+        "no fault was raised".to_owned()
+    } else {
+        format!("cleared {}", cleared.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_listed_with_words() {
+        let mut names: Vec<&str> = Fault::ALL.iter().map(|fault| fault.name()).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        assert_eq!(list().lines().count(), count);
+    }
+}

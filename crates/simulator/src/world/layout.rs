@@ -1,0 +1,336 @@
+//! The files of a new world.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use super::clock::ClockFile;
+use super::{MARKER, Marker, Os, Owner, World, generation, write_whole};
+use crate::models::{self, Model};
+
+/// Where the master copy of the multi-call program lies.
+pub const PROGRAM: &str = ".sim/stablehand-sim";
+
+/// Links that play commands on macOS.
+const MACOS_COMMANDS: [&str; 14] = [
+    "bin/launchctl",
+    "usr/bin/open",
+    "usr/bin/xattr",
+    "usr/bin/codesign",
+    "usr/sbin/spctl",
+    "usr/bin/ditto",
+    "usr/sbin/sysctl",
+    "usr/bin/vm_stat",
+    "usr/sbin/ioreg",
+    "usr/sbin/lsof",
+    "usr/bin/plutil",
+    "usr/bin/osascript",
+    "bin/ps",
+    "opt/homebrew/bin/brew",
+];
+
+/// Links that play commands on Linux.
+const LINUX_COMMANDS: [&str; 4] = [
+    "usr/bin/systemctl",
+    "usr/bin/journalctl",
+    "usr/bin/pkexec",
+    "usr/bin/docker",
+];
+
+/// Makes the world `dir` from nothing.
+pub fn create(dir: &Path, marker: &Marker, owner: Owner, speed: f64) -> Result<World> {
+    std::fs::create_dir_all(dir.join(".sim/faults"))
+        .with_context(|| format!("cannot create {}", dir.display()))?;
+    let dir = dir.canonicalize()?;
+    let program = std::env::current_exe().context("the path of this program is not known")?;
+    std::fs::copy(&program, dir.join(PROGRAM))
+        .with_context(|| format!("cannot copy {} into the world", program.display()))?;
+    ClockFile::starting_now(speed).write(&dir.join("clock.json"))?;
+    let marker_path = dir.join(MARKER);
+    write_whole(&marker_path, &serde_json::to_vec_pretty(marker)?)?;
+    std::fs::set_permissions(&marker_path, std::fs::Permissions::from_mode(0o644))?;
+    let world = World::open(&dir)?;
+    write_whole(&world.state("owner"), serde_json::to_string(&owner)?.as_bytes())?;
+    write_whole(&world.state("console"), marker.user.as_bytes())?;
+
+    std::fs::create_dir_all(world.home().join(".ollama/logs"))?;
+    install_models(&world, &models::of_a_new_world())?;
+    match marker.os {
+        Os::Macos => create_macos(&world, owner)?,
+        Os::Linux => create_linux(&world, owner)?,
+    }
+    Ok(world)
+}
+
+/// Puts a program file at `path`: another name of the master copy where the
+/// system tells processes apart by the name they were started by, else a copy.
+pub fn install_program(world: &World, path: &Path) -> Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let master = world.dir.join(PROGRAM);
+    // Never written over: the old file may be another name of the master.
+    if path.exists() {
+        std::fs::remove_file(path)?;
+    }
+    let linked = std::env::consts::OS != "macos" && std::fs::hard_link(&master, path).is_ok();
+    if !linked {
+        std::fs::copy(&master, path)
+            .with_context(|| format!("cannot create {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Builds an Ollama.app of `version` at `bundle`.
+pub fn install_bundle(world: &World, bundle: &Path, version: &str) -> Result<()> {
+    let contents = bundle.join("Contents");
+    install_program(world, &contents.join("MacOS/Ollama"))?;
+    install_program(world, &contents.join("Resources/ollama"))?;
+    if generation(version) >= (0, 30) {
+        install_program(world, &contents.join("Resources/llama-server"))?;
+    }
+    let framework = contents.join("Frameworks/Squirrel.framework");
+    install_program(world, &framework.join("Versions/A/Squirrel"))?;
+    symlink("A", framework.join("Versions/Current"))?;
+    symlink("Versions/Current/Squirrel", framework.join("Squirrel"))?;
+    write_whole(&contents.join("PkgInfo"), b"APPL????")?;
+    write_whole(
+        &contents.join("Info.plist"),
+        property_list(&[
+            ("CFBundleExecutable", "Ollama"),
+            ("CFBundleIdentifier", "com.electron.ollama"),
+            ("CFBundleName", "Ollama"),
+            ("CFBundlePackageType", "APPL"),
+            ("CFBundleShortVersionString", version),
+            ("CFBundleVersion", version),
+            ("LSMinimumSystemVersion", "14.0"),
+        ])
+        .as_bytes(),
+    )?;
+    write_whole(
+        &contents.join("_CodeSignature/CodeResources"),
+        property_list(&[("sealed", version)]).as_bytes(),
+    )?;
+    write_whole(
+        &contents.join("Library/LaunchAgents/com.ollama.ollama.plist"),
+        LOGIN_ITEM.as_bytes(),
+    )?;
+    Ok(())
+}
+
+/// The version a program file belongs to, from its surroundings.
+pub fn version_of_program(executable: &Path) -> Option<String> {
+    for folder in executable.ancestors().skip(1).take(7) {
+        if let Some(version) = version_of_bundle(folder) {
+            return Some(version);
+        }
+        for name in ["version", "lib/ollama/version", "libexec/lib/ollama/version"] {
+            if let Ok(text) = std::fs::read_to_string(folder.join(name)) {
+                return Some(text.trim().to_owned());
+            }
+        }
+        if folder.join(MARKER).exists() {
+            break;
+        }
+    }
+    None
+}
+
+/// `CFBundleShortVersionString` of a bundle.
+pub fn version_of_bundle(bundle: &Path) -> Option<String> {
+    let file = bundle.join("Contents/Info.plist");
+    let value = plist::Value::from_file(file).ok()?;
+    let version = value.as_dictionary()?.get("CFBundleShortVersionString")?;
+    version.as_string().map(str::to_owned)
+}
+
+/// The label and file of the Homebrew service.
+pub fn brew_plist(world: &World) -> (String, PathBuf) {
+    let label = "homebrew.mxcl.ollama".to_owned();
+    let file = world.home().join(format!("Library/LaunchAgents/{label}.plist"));
+    (label, file)
+}
+
+/// Installs the Homebrew formula and its service file.
+pub fn install_brew(world: &World, version: &str) -> Result<()> {
+    let prefix = world.path("/opt/homebrew");
+    let keg = prefix.join("Cellar/ollama").join(version);
+    install_program(world, &keg.join("bin/ollama"))?;
+    let libraries = keg.join("libexec/lib/ollama");
+    write_whole(&libraries.join("version"), version.as_bytes())?;
+    if generation(version) >= (0, 30) {
+        install_program(world, &libraries.join("llama-server"))?;
+    }
+    std::fs::create_dir_all(prefix.join("opt"))?;
+    std::fs::create_dir_all(prefix.join("var/log"))?;
+    let opt = prefix.join("opt/ollama");
+    if !opt.exists() {
+        symlink(&keg, &opt)?;
+    }
+    let (label, file) = brew_plist(world);
+    let log = prefix.join("var/log/ollama.log").display().to_string();
+    let job = json!({
+        "Label": label,
+        "ProgramArguments": [opt.join("bin/ollama").display().to_string(), "serve"],
+        "KeepAlive": true,
+        "RunAtLoad": true,
+        "WorkingDirectory": prefix.join("var").display().to_string(),
+        "EnvironmentVariables": {
+            "OLLAMA_FLASH_ATTENTION": "1",
+            "OLLAMA_KV_CACHE_TYPE": "q8_0",
+        },
+        "StandardOutPath": log,
+        "StandardErrorPath": log,
+        "LimitLoadToSessionType": ["Aqua", "Background", "LoginWindow", "StandardIO", "System"],
+    });
+    if let Some(folder) = file.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    plist::to_file_xml(&file, &job)?;
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644))?;
+    Ok(())
+}
+
+fn create_macos(world: &World, owner: Owner) -> Result<()> {
+    link_commands(world, &MACOS_COMMANDS)?;
+    install_program(world, &world.path("/sbin/launchd"))?;
+    install_program(world, &world.path("/bin/zsh"))?;
+    std::fs::create_dir_all(world.home().join("Library/LaunchAgents"))?;
+    std::fs::create_dir_all(world.home().join("Library/Caches"))?;
+    if owner == Owner::Brew {
+        return install_brew(world, &world.marker.ollama);
+    }
+    let bundle = world.path("/Applications/Ollama.app");
+    install_bundle(world, &bundle, &world.marker.ollama)?;
+    crate::app::settings::create(world)?;
+    let tool = world.path("/usr/local/bin/ollama");
+    std::fs::create_dir_all(world.path("/usr/local/bin"))?;
+    symlink(bundle.join("Contents/Resources/ollama"), tool)?;
+    Ok(())
+}
+
+fn create_linux(world: &World, owner: Owner) -> Result<()> {
+    link_commands(world, &LINUX_COMMANDS)?;
+    install_program(world, &world.path("/lib/systemd/systemd"))?;
+    install_program(world, &world.path("/bin/zsh"))?;
+    install_program(world, &world.path("/usr/bin/containerd-shim-runc-v2"))?;
+    let tool = world.path("/usr/local/bin/ollama");
+    install_program(world, &tool)?;
+    let libraries = world.path("/usr/local/lib/ollama");
+    write_whole(&libraries.join("version"), world.marker.ollama.as_bytes())?;
+    if generation(&world.marker.ollama) >= (0, 30) {
+        install_program(world, &libraries.join("llama-server"))?;
+    }
+    std::fs::create_dir_all(world.path("/etc/systemd/system"))?;
+    std::fs::create_dir_all(world.home().join(".config/systemd/user"))?;
+    let tool = tool.display();
+    let (unit, target) = match owner {
+        Owner::UserUnit => (
+            format!(
+                "[Unit]\nDescription=Ollama Service\n\n[Service]\nExecStart={tool} serve\nRestart=always\nRestartSec=3\n\n[Install]\nWantedBy=default.target\n"
+            ),
+            world.home().join(".config/systemd/user"),
+        ),
+        Owner::Systemd => (
+            format!(
+                "[Unit]\nDescription=Ollama Service\nAfter=network-online.target\n\n[Service]\nExecStart={tool} serve\nUser=ollama\nGroup=ollama\nRestart=always\nRestartSec=3\nEnvironment=\"PATH={}\"\n\n[Install]\nWantedBy=default.target\n",
+                world.search_path()
+            ),
+            world.path("/etc/systemd/system"),
+        ),
+        Owner::App | Owner::Brew | Owner::Manual | Owner::Container | Owner::None => return Ok(()),
+    };
+    write_whole(&target.join("ollama.service"), unit.as_bytes())?;
+    let wants = target.join("default.target.wants");
+    std::fs::create_dir_all(&wants)?;
+    symlink(target.join("ollama.service"), wants.join("ollama.service"))?;
+    Ok(())
+}
+
+fn link_commands(world: &World, commands: &[&str]) -> Result<()> {
+    for command in commands {
+        let link = world.dir.join(command);
+        if let Some(folder) = link.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        symlink(world.dir.join(PROGRAM), &link)
+            .with_context(|| format!("cannot create {}", link.display()))?;
+    }
+    Ok(())
+}
+
+fn install_models(world: &World, models: &[Model]) -> Result<()> {
+    let store = world.home().join(".ollama/models");
+    for model in models {
+        let blob = store.join(format!("blobs/sha256-{}", model.blob_digest));
+        write_whole(&blob, &serde_json::to_vec_pretty(model)?)?;
+        let configuration = json!({
+            "model_format": "gguf",
+            "model_family": model.architecture,
+            "model_families": [model.architecture],
+            "model_type": model.parameter_size,
+            "file_type": model.quantization,
+            "architecture": "amd64",
+            "os": "linux",
+        })
+        .to_string();
+        let configuration_digest: String = model.blob_digest.chars().rev().collect();
+        write_whole(
+            &store.join(format!("blobs/sha256-{configuration_digest}")),
+            configuration.as_bytes(),
+        )?;
+        let manifest = json!({
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.docker.distribution.manifest.v2+json",
+            "config": {
+                "mediaType": "application/vnd.docker.container.image.v1+json",
+                "digest": format!("sha256:{configuration_digest}"),
+                "size": configuration.len(),
+            },
+            "layers": [{
+                "mediaType": "application/vnd.ollama.image.model",
+                "digest": format!("sha256:{}", model.blob_digest),
+                "size": model.weights_bytes,
+            }],
+        });
+        let (name, tag) = model.name.split_once(':').unwrap_or((&model.name, "latest"));
+        write_whole(
+            &store.join(format!("manifests/registry.ollama.ai/library/{name}/{tag}")),
+            manifest.to_string().as_bytes(),
+        )?;
+    }
+    Ok(())
+}
+
+fn property_list(entries: &[(&str, &str)]) -> String {
+    let body: String = entries
+        .iter()
+        .map(|(key, value)| format!("\t<key>{key}</key>\n\t<string>{value}</string>\n"))
+        .collect();
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE plist PUBLIC \"-//Apple//DTD PLIST 1.0//EN\" \"http://www.apple.com/DTDs/PropertyList-1.0.dtd\">\n<plist version=\"1.0\">\n<dict>\n{body}</dict>\n</plist>\n"
+    )
+}
+
+const LOGIN_ITEM: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
+<plist version="1.0">
+<dict>
+	<key>Label</key>
+	<string>com.ollama.ollama</string>
+	<key>BundleProgram</key>
+	<string>Contents/Frameworks/Squirrel.framework/Versions/A/Squirrel</string>
+	<key>ProgramArguments</key>
+	<array>
+		<string>Contents/Frameworks/Squirrel.framework/Versions/A/Squirrel</string>
+		<string>background</string>
+	</array>
+	<key>RunAtLoad</key>
+	<true/>
+	<key>LimitLoadToSessionType</key>
+	<string>Aqua</string>
+</dict>
+</plist>
+"#;

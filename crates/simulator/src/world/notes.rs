@@ -1,0 +1,65 @@
+//! Small notes between the processes of a world, kept in `.sim/`: which faults
+//! are raised, who starts Ollama, what the session forbids.
+
+use serde_json::{Value, json};
+
+use super::{Owner, World, write_whole};
+use crate::faults::Fault;
+
+/// The parameters of a fault that is raised, if it is.
+pub fn raised(world: &World, fault: Fault) -> Option<Value> {
+    let text = std::fs::read_to_string(fault_file(world, fault)).ok()?;
+    Some(serde_json::from_str(&text).unwrap_or(Value::Null))
+}
+
+/// Whether a fault is raised.
+pub fn is_raised(world: &World, fault: Fault) -> bool {
+    raised(world, fault).is_some()
+}
+
+/// Raises a fault with parameters.
+pub fn raise(world: &World, fault: Fault, parameters: &Value) -> anyhow::Result<()> {
+    write_whole(&fault_file(world, fault), parameters.to_string().as_bytes())
+}
+
+/// Takes a fault back. Nothing happens if it is not raised.
+pub fn clear(world: &World, fault: Fault) {
+    let _ = std::fs::remove_file(fault_file(world, fault));
+}
+
+/// Uses up one of the `times` that a fault was raised for. True if the fault
+/// holds this time.
+pub fn consume(world: &World, fault: Fault) -> bool {
+    let Some(parameters) = raised(world, fault) else {
+        return false;
+    };
+    let times = parameters["times"].as_u64().unwrap_or(1);
+    if times <= 1 {
+        clear(world, fault);
+    } else if raise(world, fault, &json!({ "times": times - 1 })).is_err() {
+        clear(world, fault);
+    }
+    true
+}
+
+/// Whether a fault is raised for the process `pid`.
+pub fn is_raised_for(world: &World, fault: Fault, pid: u32) -> bool {
+    raised(world, fault).is_some_and(|value| value["pid"].as_u64() == Some(u64::from(pid)))
+}
+
+/// What starts Ollama here.
+pub fn owner(world: &World) -> Owner {
+    std::fs::read_to_string(world.state("owner"))
+        .ok()
+        .and_then(|text| serde_json::from_str(&text).ok())
+        .unwrap_or(Owner::None)
+}
+
+/// Whether someone sits at the screen.
+pub fn console_in_use(world: &World) -> bool {
+    world.state("console").exists()
+}
+
+fn fault_file(world: &World, fault: Fault) -> std::path::PathBuf {
+    world.state("faults").join(fault.name())
+}
