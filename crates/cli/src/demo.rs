@@ -17,7 +17,7 @@ const DAEMON_START: Duration = Duration::from_secs(20);
 pub async fn run(voice: Voice, verb: Option<DemoVerb>) -> Result<ExitCode, Failure> {
     match verb {
         Some(verb) => {
-            let code = simulator(&arguments(voice, verb)?).await?;
+            let code = simulator(&beside_us("stablehand-sim")?, &arguments(voice, verb)?).await?;
             Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
         }
         None => whole(voice).await,
@@ -89,31 +89,40 @@ fn no_simulator(program: &Path, error: &std::io::Error) -> Failure {
 
 /// Makes a machine, runs the daemon on it, shows its state until Ctrl-C, and takes all of it away again.
 async fn whole(voice: Voice) -> Result<ExitCode, Failure> {
+    // Looked up once: the programs may be built anew while the demo runs.
+    let (stablehand, stablehand_sim) = (beside_us("stablehand")?, beside_us("stablehand-sim")?);
     let folder = tempfile::Builder::new().prefix("stablehand-demo-").tempdir().map_err(|error| {
         Failure::new("no-temporary-folder", format!("no folder for the demo can be made: {error}"), "see TMPDIR")
     })?;
     let world = folder.path().join("world");
     let dir = || -> Vec<OsString> { vec!["--dir".into(), world.clone().into()] };
     eprintln!("SIMULATED: this shows a stand-in Ollama on a simulated Mac, not your machine. Ctrl-C ends it.");
-    let started = simulator(&[vec!["start".into()], dir()].concat()).await?;
+    let started = simulator(&stablehand_sim, &[vec!["start".into()], dir()].concat()).await?;
     if started != 0 {
         return Ok(ExitCode::from(u8::try_from(started).unwrap_or(1)));
     }
-    let shown = show(voice, &world).await;
-    let stopped = simulator(&[vec!["stop".into()], dir()].concat()).await?;
-    let shown = shown?;
-    Ok(if stopped == 0 { shown } else { ExitCode::FAILURE })
+    let shown = show(voice, &stablehand, &world).await;
+    let stopped = simulator(&stablehand_sim, &[vec!["stop".into()], dir()].concat()).await;
+    if !matches!(stopped, Ok(0)) {
+        // Its processes may still run from this folder.
+        let kept = folder.keep();
+        return Err(Failure::new(
+            "demo-not-stopped",
+            format!("the demo could not be ended; its folder was kept: {}", kept.display()),
+            format!("stablehand demo stop --dir {}", kept.join("world").display()),
+        ));
+    }
+    shown
 }
 
-async fn show(voice: Voice, world: &Path) -> Result<ExitCode, Failure> {
-    let program = beside_us("stablehand")?;
+async fn show(voice: Voice, program: &Path, world: &Path) -> Result<ExitCode, Failure> {
     let ours = |verb: &[&str]| {
-        let mut command = Command::new(&program);
+        let mut command = Command::new(program);
         command.args(verb).env("STABLEHAND_WORLD", world).kill_on_drop(true);
         command
     };
     let start = |mut command: Command| -> Result<Child, Failure> {
-        command.spawn().map_err(|error| no_simulator(&program, &error))
+        command.spawn().map_err(|error| no_simulator(program, &error))
     };
     let mut quiet = ours(&["serve"]);
     quiet.stderr(std::process::Stdio::null());

@@ -185,11 +185,18 @@ fn change_one(settings: &mut dyn TableLike, name: &str, new: Option<&str>) -> Op
         (Some(old), Some(new)) if old == new => None,
         (old, Some(new)) => {
             let mut item = value(new);
-            // A comment behind the old value stays behind the new one.
-            if let (Some(kept), Some(fresh)) = (settings.get(name).and_then(Item::as_value), item.as_value_mut()) {
-                *fresh.decor_mut() = kept.decor().clone();
+            match settings.get_mut(name) {
+                // In place, so that the comment above the key stays, and the one behind the old value too.
+                Some(kept) => {
+                    if let (Some(kept), Some(fresh)) = (kept.as_value(), item.as_value_mut()) {
+                        *fresh.decor_mut() = kept.decor().clone();
+                    }
+                    *kept = item;
+                }
+                None => {
+                    settings.insert(name, item);
+                }
             }
-            settings.insert(name, item);
             Some(format!("{name}: {} → {new}", old.as_deref().unwrap_or("unset")))
         }
     }

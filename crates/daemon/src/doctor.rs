@@ -10,7 +10,6 @@ use stablehand_engine::owner::{Foreigner, Owner, Ownership, ownership};
 use stablehand_engine::setting::Values;
 use stablehand_platform::launchd::adoption;
 use stablehand_platform::machine::{Machine, Os};
-use stablehand_platform::paths::stablehand_files;
 use stablehand_platform::server_log::{LogSource, server_log};
 use stablehand_platform::{console, layers};
 use stablehand_protocol::{Failure, Snapshot};
@@ -102,7 +101,10 @@ pub async fn examine(place: &Place) -> Vec<Finding> {
     }
     if let Some(owner) = owner {
         findings.push(log(machine, &owner));
-        findings.push(persisted(machine, &owner).await);
+        // What we do not change has no file of ours.
+        if !matches!(owner, Owner::Manual { .. } | Owner::Container { .. }) {
+            findings.push(persisted(machine, &owner).await);
+        }
     }
     findings
 }
@@ -217,9 +219,7 @@ async fn persisted(machine: &Machine, owner: &Owner) -> Finding {
     }
     match layers::persisted(machine, owner).await {
         Known::Is(values) => {
-            let place = stablehand_files(machine).services_dir;
-            let message = format!("{} settings are persisted ({})", values.len(), place.display());
-            Finding::new("persisted", Severity::Good, message, "")
+            Finding::new("persisted", Severity::Good, format!("{} settings are persisted", values.len()), "")
         }
         Known::Unknown(reason) => {
             Finding::new("persisted-unknown", Severity::Unknown, format!("what is persisted is unknown: {reason}"), "")

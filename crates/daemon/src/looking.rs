@@ -9,7 +9,9 @@ use crate::models::ModelNames;
 use stablehand_engine::Known;
 use stablehand_engine::owner::{Owner, Ownership, Survey, ownership};
 use stablehand_engine::process::{Identity, Process, Role, RunnerKind};
-use stablehand_engine::setting::{Definition, Layers, MAIN_SETTINGS, Name, Report, ServerEvidence, Values, report};
+use stablehand_engine::setting::{
+    Definition, Layers, MAIN_SETTINGS, Name, PersistedIn, Report, ServerEvidence, Values, report,
+};
 use stablehand_engine::supervisor::{Answer, Look};
 use stablehand_engine::time::{Awake, Wall};
 use stablehand_ollama::client::{CallError, Client};
@@ -18,7 +20,7 @@ use stablehand_ollama::host::HostAddress;
 use stablehand_ollama::log::reader::{Limits, Search, last_config_line};
 use stablehand_ollama::log::{ConfigLine, Parser};
 use stablehand_ollama::{argv, catalogue};
-use stablehand_platform::layers;
+use stablehand_platform::layers::{self, Obstacles};
 use stablehand_platform::machine::Machine;
 use stablehand_platform::server_log::{LogSource, server_log};
 use stablehand_platform::survey::Surveyor;
@@ -82,6 +84,7 @@ pub struct Looker {
 #[derive(Clone, Debug)]
 struct Session {
     values: Option<Known<Values>>,
+    obstacles: Obstacles,
     published_at: Known<Option<Wall>>,
     server: Option<Identity>,
     names: Vec<Name>,
@@ -140,11 +143,21 @@ impl Looker {
             (_, _) => BTreeMap::new(),
         };
         let names = self.names_that_matter(configuration, &persisted);
-        let session = self.session(owner, server.as_ref(), &names).await;
+        let desired = configuration.desired.iter().map(|(name, wish)| (name.clone(), wish.value.clone())).collect();
+        let session = self.session(owner, server.as_ref(), &names, &desired).await;
+        // A file that nobody will read persists nothing.
+        let persisted = match &session.obstacles.switched_off {
+            Some(reason) => Known::Unknown(reason.clone()),
+            None => persisted,
+        };
         let evidence = self.evidence(owner, server.as_ref()).await;
         let layers = Layers {
             desired: configuration.desired.clone(),
             persisted: persisted.clone(),
+            persisted_in: match owner {
+                Some(Owner::Container { .. }) => PersistedIn::Elsewhere,
+                Some(_) | None => PersistedIn::OurFile,
+            },
             session: session.values,
             server: evidence,
         };
@@ -166,7 +179,7 @@ impl Looker {
             runners,
             persisted,
             given_by_hand,
-            notes: self.notes(),
+            notes: self.notes(session.obstacles),
         }
     }
 
@@ -217,7 +230,13 @@ impl Looker {
         names.into_iter().collect()
     }
 
-    async fn session(&mut self, owner: Option<&Owner>, server: Option<&Process>, names: &[Name]) -> Session {
+    async fn session(
+        &mut self,
+        owner: Option<&Owner>,
+        server: Option<&Process>,
+        names: &[Name],
+        desired: &Values,
+    ) -> Session {
         let now = self.machine.clock().now().awake;
         let server = server.map(|process| process.id);
         if let Some(session) = &self.session {
@@ -231,7 +250,11 @@ impl Looker {
             None => None,
         };
         let published_at = stablehand_platform::publish::published_at(&self.machine).await;
-        let session = Session { values, published_at, server, names: names.to_vec(), at: now };
+        let obstacles = match owner {
+            Some(owner) => layers::obstacles(&self.machine, owner, desired).await,
+            None => Obstacles::default(),
+        };
+        let session = Session { values, obstacles, published_at, server, names: names.to_vec(), at: now };
         self.session = Some(session.clone());
         session
     }
@@ -318,8 +341,8 @@ impl Looker {
         reason
     }
 
-    fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
+    fn notes(&self, obstacles: Obstacles) -> Vec<String> {
+        let mut notes = obstacles.outranked;
         if self.machine.uid() == 0 && self.machine.simulated().is_none() {
             notes.push(
                 "the daemon runs as root; it needs no rights beyond those of the user who runs Ollama".to_owned(),

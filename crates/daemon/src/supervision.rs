@@ -247,12 +247,22 @@ impl Supervision {
     async fn finish(&mut self, wish: WishId, outcome: Outcome) {
         tracing::info!(?outcome, "done");
         let Some(events) = self.asked.remove(&wish) else { return };
-        let mut ending = match &self.last {
-            Some(seen) => translation::ending(&self.machine, seen),
-            None => Ending::new(protocol::Outcome::Unknown),
-        };
-        translation::conclude(&mut ending, &outcome);
-        let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
+        if let (Outcome::Proven, Some(seen)) = (&outcome, &self.last) {
+            let mut ending = translation::ending(&self.machine, seen);
+            translation::conclude(&mut ending, &outcome);
+            let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
+            return;
+        }
+        // The last look may be older than what went wrong.
+        let looker = Arc::clone(&self.looker);
+        let machine = self.machine.clone();
+        let configuration = self.configuration.current().clone();
+        tokio::spawn(async move {
+            let seen = looker.lock().await.look_anew(&configuration).await;
+            let mut ending = translation::ending(&machine, &seen);
+            translation::conclude(&mut ending, &outcome);
+            let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
+        });
     }
 
     /// Drift and rivalry are alerts of their own; they come and go with what the looks show.

@@ -60,6 +60,7 @@ pub fn ending(machine: &Machine, seen: &Seen) -> Ending {
     Ending {
         settings: seen.look.reports.iter().filter(shown).map(setting).collect(),
         runners: seen.runners.clone(),
+        notes: seen.notes.clone(),
         simulated: simulated(machine),
         ..Ending::new(protocol::Outcome::Unknown)
     }
@@ -167,7 +168,7 @@ pub fn rivalry(ownership: &Ownership) -> Option<String> {
         Ownership::Contested { holder, server, rivals } => {
             let others: Vec<_> = rivals.iter().map(rival_in_words).collect();
             Some(format!(
-                "{} (pid {}) holds the port, and {} would take it",
+                "{} (pid {}) holds the port that {} wants too",
                 name_of(holder),
                 server.pid,
                 others.join(" and ")
@@ -178,8 +179,10 @@ pub fn rivalry(ownership: &Ownership) -> Option<String> {
 }
 
 fn rival_in_words(rival: &Rival) -> String {
-    let pid = rival.pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
-    format!("{}{pid}: {}", name_of(&rival.owner), rival.why)
+    let pid = rival.pid.map_or_else(String::new, |pid| format!("pid {pid}, "));
+    let path = rival.program.as_ref().map_or_else(String::new, |path| format!("{}, ", path.display()));
+    let version = rival.version.as_ref().map_or_else(String::new, |version| format!("version {version}, "));
+    format!("{} ({pid}{path}{version}{})", name_of(&rival.owner), rival.why)
 }
 
 fn server(machine: &Machine, supervisor: &Supervisor, since: Wall, seen: &Seen) -> protocol::Server {

@@ -262,14 +262,16 @@ pub fn owner_of(survey: &Survey, server: &Process) -> Owner {
     {
         return Owner::Agent(AgentKind::Process { program: program.clone() });
     }
-    if let Some(bundle) = bundle_of(survey, server, &lineage) {
+    if let Some(bundle) = gui_above(survey, &lineage) {
         return Owner::App { bundle };
     }
-    let started_by = server.parent.and_then(|pid| {
-        let parent = survey.parents.iter().find(|process| process.id.pid == pid)?;
-        let name = parent.executable.known()?.file_name()?;
-        Some(name.to_string_lossy().into_owned())
-    });
+    let holder = holder(server, &survey.parents);
+    // Held by nobody, it is an orphan of the bundle that it runs from.
+    if let (None, Some(bundle)) = (holder, server.executable.known().and_then(|path| enclosing_bundle(path))) {
+        return Owner::App { bundle: bundle.to_path_buf() };
+    }
+    let started_by =
+        holder.and_then(|parent| Some(parent.executable.known()?.file_name()?.to_string_lossy().into_owned()));
     Owner::Manual { server: server.id, program: server.executable.clone(), started_by }
 }
 
@@ -383,13 +385,24 @@ fn lineage(survey: &Survey, process: &Process) -> Vec<u32> {
     pids
 }
 
-fn bundle_of(survey: &Survey, server: &Process, lineage: &[u32]) -> Option<PathBuf> {
-    let gui = survey.sightings.iter().find_map(|sighting| match &sighting.role {
+fn gui_above(survey: &Survey, lineage: &[u32]) -> Option<PathBuf> {
+    survey.sightings.iter().find_map(|sighting| match &sighting.role {
         Role::Gui { bundle } if lineage.contains(&sighting.process.id.pid) => Some(bundle.clone()),
         Role::Gui { .. } | Role::Shim { .. } | Role::Serve | Role::Runner(_) => None,
-    });
-    // Without its GUI it is an orphan of the bundle it runs from.
-    gui.or_else(|| enclosing_bundle(server.executable.known()?).map(Path::to_path_buf))
+    })
+}
+
+/// Programs that take in orphans. Whoever has one of them for a parent is held by nobody.
+const ADOPTERS: [&str; 3] = ["launchd", "systemd", "init"];
+
+/// The process that started this one and still lives: a shell, a script, another program. `others` are processes that
+/// are no part of Ollama. What somebody holds is not ours to stop without being told to.
+pub fn holder<'a>(process: &Process, others: &'a [Process]) -> Option<&'a Process> {
+    let parent = process.parent.filter(|pid| *pid > 1)?;
+    let parent = others.iter().find(|other| other.id.pid == parent)?;
+    let name = parent.executable.known().and_then(|path| path.file_name());
+    let adopts = name.is_some_and(|name| ADOPTERS.iter().any(|adopter| name == *adopter));
+    (!adopts).then_some(parent)
 }
 
 /// The `.app` folder that a path lies in.

@@ -160,6 +160,15 @@ pub struct ServerEvidence {
     pub environment: Known<(BTreeMap<Name, String>, Proof)>,
 }
 
+/// Whose file the persisted layer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PersistedIn {
+    /// Ours: a value in it that nobody wants any more is drift.
+    OurFile,
+    /// Somebody else's (what a container was made with): shown, never ours to clean up.
+    Elsewhere,
+}
+
 /// The layers between the wish and the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layers {
@@ -167,6 +176,8 @@ pub struct Layers {
     pub desired: BTreeMap<Name, Wish>,
     /// What the file that holds after every login says.
     pub persisted: Known<Values>,
+    /// Whose file that is.
+    pub persisted_in: PersistedIn,
     /// What the service manager hands to a process that starts now; `None` where there is no such layer.
     pub session: Option<Known<Values>>,
     /// What the running server uses.

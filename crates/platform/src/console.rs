@@ -27,7 +27,8 @@ pub async fn check(machine: &Machine) -> Result<Option<String>, StepFailure> {
     if !at_the_screen(machine) {
         return Err(elsewhere("another user, or nobody, is at the screen"));
     }
-    Ok((machine.uid() == 0).then(|| "running as root: values reach root's session alone".to_owned()))
+    Ok((machine.uid() == 0 && machine.simulated().is_none())
+        .then(|| "running as root: values reach root's session alone".to_owned()))
 }
 
 fn at_the_screen(machine: &Machine) -> bool {
@@ -40,7 +41,9 @@ fn at_the_screen(machine: &Machine) -> bool {
 fn elsewhere(why: &str) -> StepFailure {
     StepFailure {
         code: "no-gui-session",
-        message: format!("the login session at the screen cannot be reached: {why}; nothing was changed"),
+        message: format!(
+            "the login session at the screen cannot be reached: {why}; neither the session nor the server was changed"
+        ),
         hint: "log in at the screen of this Mac and run it in a terminal there, or let the daemon do it (it runs in \
                that session); ssh and sudo reach another session"
             .to_owned(),

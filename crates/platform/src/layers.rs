@@ -2,12 +2,12 @@
 //! processes are handed.
 
 use crate::change::Change;
-use crate::launchd::{self, adoption, env_agent};
+use crate::launchd::{self, adoption, env_agent, job};
 use crate::linux;
 use crate::machine::{Machine, Os};
 use crate::publish;
 use stablehand_engine::Known;
-use stablehand_engine::owner::{AgentKind, Owner};
+use stablehand_engine::owner::{AgentKind, Owner, Scope};
 use stablehand_engine::plan::{Again, StepFailure};
 use stablehand_engine::setting::{Name, Values};
 
@@ -52,6 +52,74 @@ pub fn persist_changes(machine: &Machine, owner: &Owner, values: &Values) -> Res
         },
         Os::Linux => linux::persist_changes(machine, owner, values),
     }
+}
+
+/// What keeps our file from doing its duty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Obstacles {
+    /// Why it will not be read at the next login or start, although it is there.
+    pub switched_off: Option<String>,
+    /// What outranks it, each as a sentence that names the file.
+    pub outranked: Vec<String>,
+}
+
+/// Looks for what keeps our file from doing its duty.
+pub async fn obstacles(machine: &Machine, owner: &Owner, values: &Values) -> Obstacles {
+    match (machine.os(), owner) {
+        (Os::MacOs, _) => match macos_layer(owner) {
+            MacOsLayer::Session if env_agent::path(machine).exists() => Obstacles {
+                switched_off: job::is_disabled(machine, env_agent::LABEL).await.then(|| {
+                    format!(
+                        "the agent {} is switched off in System Settings › General › Login Items, so nothing is \
+                         published at the next login",
+                        env_agent::LABEL
+                    )
+                }),
+                outranked: Vec::new(),
+            },
+            MacOsLayer::Session | MacOsLayer::OwnProcess | MacOsLayer::Nothing(_) => Obstacles::default(),
+        },
+        (Os::Linux, Owner::Systemd { scope, unit }) => {
+            Obstacles { switched_off: None, outranked: linux::outranked(machine, *scope, unit, values).await }
+        }
+        (Os::Linux, Owner::Agent(AgentKind::UserUnit { unit })) => {
+            Obstacles { switched_off: None, outranked: linux::outranked(machine, Scope::User, unit, values).await }
+        }
+        (
+            Os::Linux,
+            Owner::App { .. }
+            | Owner::Brew { .. }
+            | Owner::Container { .. }
+            | Owner::Manual { .. }
+            | Owner::Agent(AgentKind::LaunchAgent { .. } | AgentKind::Process { .. }),
+        ) => Obstacles::default(),
+    }
+}
+
+/// Makes sure that our file will be read at the next login, after it was written.
+///
+/// # Errors
+/// A [`StepFailure`] `agent-disabled` when the agent is switched off and cannot be switched on.
+pub async fn switch_on(machine: &Machine, owner: &Owner) -> Result<(), StepFailure> {
+    let agent = machine.os() == Os::MacOs && matches!(macos_layer(owner), MacOsLayer::Session);
+    if !agent || !job::is_disabled(machine, env_agent::LABEL).await {
+        return Ok(());
+    }
+    let switched = job::enable_if_disabled(machine, env_agent::LABEL).await;
+    if switched.is_ok() && !job::is_disabled(machine, env_agent::LABEL).await {
+        return Ok(());
+    }
+    Err(StepFailure {
+        code: "agent-disabled",
+        message: format!(
+            "the settings were written, but the agent {} that publishes them at login is switched off; the session \
+             and the server were left as they are",
+            env_agent::LABEL
+        ),
+        hint: "switch Stablehand on in System Settings › General › Login Items & Extensions, then apply again"
+            .to_owned(),
+        again: Again::Never,
+    })
 }
 
 /// Which of our files holds an owner's values on macOS.

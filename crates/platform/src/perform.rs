@@ -2,7 +2,7 @@
 
 use crate::change::{self, Change};
 use crate::launchd::{job, launchctl};
-use crate::layers::persist_changes;
+use crate::layers::{persist_changes, switch_on};
 use crate::machine::{Machine, Os};
 use crate::survey::Surveyor;
 use crate::sweep::sweep;
@@ -61,10 +61,11 @@ pub async fn carry_out(machine: &Machine, changes: &[Change]) -> Result<(), Step
 
 async fn persist(machine: &Machine, owner: &Owner, values: &Values) -> Result<String, StepFailure> {
     let changes = persist_changes(machine, owner, values)?;
+    carry_out(machine, &changes).await?;
+    switch_on(machine, owner).await?;
     if changes.is_empty() {
         return Ok("the file says it already".to_owned());
     }
-    carry_out(machine, &changes).await?;
     let files: Vec<_> = changes.iter().filter_map(written).map(|path| path.display().to_string()).collect();
     Ok(format!("written: {}", files.join(", ")))
 }

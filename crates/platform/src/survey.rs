@@ -107,6 +107,11 @@ impl Surveyor {
         self.look_at_processes().0
     }
 
+    /// Ollama's processes, and everybody else's.
+    pub(crate) fn sightings_and_others(&mut self) -> (Vec<Sighting>, Vec<Process>) {
+        self.look_at_processes()
+    }
+
     /// Who listens on a port.
     pub async fn listeners(&mut self, port: u16) -> Known<Vec<Listener>> {
         self.listeners.look(port).await

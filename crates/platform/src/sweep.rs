@@ -5,9 +5,9 @@ use crate::app::same_bundle;
 use crate::machine::Machine;
 use crate::signal::{self, Kind, SignalError};
 use crate::survey::Surveyor;
-use stablehand_engine::owner::enclosing_bundle;
+use stablehand_engine::owner::{enclosing_bundle, holder};
 use stablehand_engine::plan::{Again, StepFailure, Sweep};
-use stablehand_engine::process::{Identity, Role, Sighting};
+use stablehand_engine::process::{Identity, Process, Role, Sighting};
 use std::path::Path;
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -78,11 +78,15 @@ pub async fn sweep(machine: &Machine, surveyor: &Mutex<Surveyor>, which: &Sweep)
 }
 
 fn leftovers(machine: &Machine, surveyor: &mut Surveyor, which: &Sweep) -> Vec<Sighting> {
-    let sightings = surveyor.sightings();
+    let (sightings, others) = surveyor.sightings_and_others();
     let ours = |sighting: &&Sighting| sighting.process.uid.known() == Some(&machine.uid());
     let left: Vec<Sighting> = match which {
         Sweep::Bundle(bundle) => {
-            let of_bundle = |sighting: &&Sighting| of_bundle(sighting, bundle) && !below_a_gui(sighting, &sightings);
+            let of_bundle = |sighting: &&Sighting| {
+                of_bundle(sighting, bundle)
+                    && !below_a_gui(sighting, &sightings)
+                    && !held_by_somebody(sighting, &sightings, &others)
+            };
             sightings.iter().filter(ours).filter(of_bundle).cloned().collect()
         }
         Sweep::RunnersOf(server) => {
@@ -126,6 +130,15 @@ fn below_a_gui(sighting: &Sighting, all: &[Sighting]) -> bool {
         next = parent.process.parent;
     }
     false
+}
+
+/// A terminal's server is no leftover, though it runs from the same bundle; neither are its runners.
+fn held_by_somebody(sighting: &Sighting, all: &[Sighting], others: &[Process]) -> bool {
+    let server = all
+        .iter()
+        .find(|other| Some(other.process.id.pid) == sighting.process.parent && matches!(other.role, Role::Serve));
+    let top = server.map_or(&sighting.process, |server| &server.process);
+    holder(top, others).is_some()
 }
 
 /// A runner of this server: it was seen below it, or nobody saw it in time, it has no server now, runs from the same

@@ -28,8 +28,5 @@ fn exchange(port: u16, request: &str, limit: Duration) -> Option<String> {
     stream.read_to_end(&mut answer).ok()?;
     let answer = String::from_utf8_lossy(&answer);
     let (head, body) = answer.split_once("\r\n\r\n")?;
-    head.split_whitespace()
-        .nth(1)
-        .filter(|status| *status == "200")
-        .map(|_| body.to_owned())
+    head.split_whitespace().nth(1).filter(|status| *status == "200").map(|_| body.to_owned())
 }

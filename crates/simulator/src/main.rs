@@ -17,6 +17,7 @@ mod ports;
 mod process_table;
 mod runner;
 mod serve;
+mod sockets;
 mod systemd;
 mod wire;
 mod world;
@@ -29,10 +30,7 @@ use world::World;
 fn main() -> ExitCode {
     let mut arguments = std::env::args();
     let called_as = arguments.next().unwrap_or_default();
-    let name = Path::new(&called_as)
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned())
-        .unwrap_or_default();
+    let name = Path::new(&called_as).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     if !PARTS.contains(&name.as_str()) {
         return demo::run();
     }
@@ -104,9 +102,7 @@ fn play(name: &str, world: World, arguments: &[String]) -> ExitCode {
         "Ollama" => app::gui::run(world, arguments),
         "Squirrel" => app::shim::run(&world),
         "llama-server" => runner::run(world, arguments),
-        "ollama" if arguments.first().is_some_and(|verb| verb == "runner") => {
-            runner::run(world, arguments)
-        }
+        "ollama" if arguments.first().is_some_and(|verb| verb == "runner") => runner::run(world, arguments),
         "ollama" => serve::run(world, arguments),
         "zsh" => demo::terminal::run(&world),
         "containerd-shim-runc-v2" => commands::docker::shim(&world),

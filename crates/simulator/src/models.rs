@@ -64,9 +64,7 @@ impl Model {
             .enumerate()
             .map(|(layer, heads)| {
                 let tokens = match self.sliding {
-                    Some((window, every)) if !(layer as u64 + 1).is_multiple_of(every) => {
-                        context.min(window)
-                    }
+                    Some((window, every)) if !(layer as u64 + 1).is_multiple_of(every) => context.min(window),
                     Some(_) | None => context,
                 };
                 heads * (self.key_length + self.value_length) * 2 * tokens * slots
@@ -87,16 +85,9 @@ impl Model {
     /// What Ollama predicts before it loads the model beside another
     /// (`PredictServerVRAM` of `llm/llama_server.go`, with its surcharge).
     pub fn predicted_bytes(&self, context: u64, slots: u64) -> u64 {
-        let least_heads = self
-            .head_count_kv
-            .iter()
-            .copied()
-            .filter(|heads| *heads > 0)
-            .min()
-            .unwrap_or(1);
-        let cache = 2 * self.block_count() * least_heads * (self.embedding_length / self.head_count)
-            * (context * slots)
-            * 2;
+        let least_heads = self.head_count_kv.iter().copied().filter(|heads| *heads > 0).min().unwrap_or(1);
+        let cache =
+            2 * self.block_count() * least_heads * (self.embedding_length / self.head_count) * (context * slots) * 2;
         let surcharge: u64 = match context {
             0..=4096 => 0,
             4097..=32768 => 768 << 20,
@@ -183,11 +174,8 @@ impl Model {
 
 /// The models that a new world has on disk.
 pub fn of_a_new_world() -> Vec<Model> {
-    let attention_every_fourth = |layers: u64, heads: u64| {
-        (1..=layers)
-            .map(|layer| if layer.is_multiple_of(4) { heads } else { 0 })
-            .collect()
-    };
+    let attention_every_fourth =
+        |layers: u64, heads: u64| (1..=layers).map(|layer| if layer.is_multiple_of(4) { heads } else { 0 }).collect();
     vec![
         Model {
             name: "qwen3.6:35b".into(),

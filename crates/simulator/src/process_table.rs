@@ -37,10 +37,7 @@ pub struct Process {
 impl Process {
     /// File name of the program.
     pub fn name(&self) -> &str {
-        self.executable
-            .file_name()
-            .and_then(|name| name.to_str())
-            .unwrap_or_default()
+        self.executable.file_name().and_then(|name| name.to_str()).unwrap_or_default()
     }
 
     /// The first argument.
@@ -90,9 +87,7 @@ pub fn all() -> Vec<Process> {
     let mut processes: Vec<Process> = system
         .processes()
         .values()
-        .filter(|process| {
-            !matches!(process.status(), ProcessStatus::Zombie | ProcessStatus::Dead)
-        })
+        .filter(|process| !matches!(process.status(), ProcessStatus::Zombie | ProcessStatus::Dead))
         .filter_map(|process| {
             let pid = i32::try_from(process.pid().as_u32()).ok()?;
             Some(Process {
@@ -104,8 +99,7 @@ pub fn all() -> Vec<Process> {
                 environment: texts(process.environ()),
                 rss_bytes: process.memory(),
                 cpu_ms: process.accumulated_cpu_time(),
-                started_unix_ms: fine_start(pid)
-                    .unwrap_or_else(|| process.start_time() as i64 * 1000),
+                started_unix_ms: fine_start(pid).unwrap_or_else(|| process.start_time() as i64 * 1000),
                 state: letter(process.status()),
             })
         })
@@ -116,10 +110,7 @@ pub fn all() -> Vec<Process> {
 
 /// The processes whose program lies in the world.
 pub fn of(world: &World) -> Vec<Process> {
-    all()
-        .into_iter()
-        .filter(|process| process.executable.starts_with(&world.dir))
-        .collect()
+    all().into_iter().filter(|process| process.executable.starts_with(&world.dir)).collect()
 }
 
 /// Whether `pid` is a process that has not ended.
@@ -136,9 +127,7 @@ pub fn is_alive(pid: i32) -> bool {
         true,
         ProcessRefreshKind::nothing().without_tasks(),
     );
-    system.process(pid).is_some_and(|process| {
-        !matches!(process.status(), ProcessStatus::Zombie | ProcessStatus::Dead)
-    })
+    system.process(pid).is_some_and(|process| !matches!(process.status(), ProcessStatus::Zombie | ProcessStatus::Dead))
 }
 
 /// Sends a signal. A process that is gone is no error.
@@ -180,17 +169,23 @@ fn without_deleted(path: &Path) -> PathBuf {
 }
 
 fn texts(values: &[std::ffi::OsString]) -> Vec<String> {
-    values
-        .iter()
-        .map(|value| value.to_string_lossy().into_owned())
-        .collect()
+    values.iter().map(|value| value.to_string_lossy().into_owned()).collect()
 }
 
 fn letter(status: ProcessStatus) -> char {
     match status {
         ProcessStatus::Run => 'R',
         ProcessStatus::Stop | ProcessStatus::Tracing => 'T',
-        _ => 'S',
+        ProcessStatus::Zombie | ProcessStatus::Dead => 'Z',
+        ProcessStatus::UninterruptibleDiskSleep => 'U',
+        ProcessStatus::Idle
+        | ProcessStatus::Sleep
+        | ProcessStatus::Wakekill
+        | ProcessStatus::Waking
+        | ProcessStatus::Parked
+        | ProcessStatus::LockBlocked
+        | ProcessStatus::Suspended
+        | ProcessStatus::Unknown(_) => 'S',
     }
 }
 

@@ -1,7 +1,11 @@
 //! A simulated machine with our daemon on it, as a user would set it up.
 
+// Each test program uses a part of this.
+#![allow(dead_code)]
+#![allow(clippy::unwrap_used, reason = "tests panic where they fail; clippy's own exception does not reach here")]
+
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -128,6 +132,24 @@ impl World {
         snapshot
     }
 
+    /// The first snapshot of a watch that suits.
+    pub fn watch_until(&self, suits: impl Fn(&Value) -> bool) -> Value {
+        let mut watch = self.command(&["status", "--watch", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = read_lines(watch.stdout.take().unwrap());
+        let mut last = Value::Null;
+        loop {
+            match lines.recv_timeout(READY) {
+                Ok(line) => last = serde_json::from_str(&line).unwrap(),
+                Err(error) => panic!("no suitable snapshot ({error}), the last one: {last}"),
+            }
+            if suits(&last) {
+                watch.kill().unwrap();
+                watch.wait().unwrap();
+                return last;
+            }
+        }
+    }
+
     /// What the simulator says of the machine.
     pub fn inside(&self) -> Value {
         let dir = self.dir();
@@ -172,10 +194,10 @@ pub fn words(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-fn read_lines(stderr: std::process::ChildStderr) -> Receiver<String> {
+fn read_lines(stream: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, lines) = channel();
     std::thread::spawn(move || {
-        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
             if sender.send(line).is_err() {
                 // Nobody listens any more; the pipe is drained so that the daemon is never held up by it.
             }

@@ -18,6 +18,15 @@ fn a_server_whose_gui_is_gone_still_belongs_to_its_bundle() {
 }
 
 #[test]
+fn a_server_of_the_bundle_that_a_terminal_holds_belongs_to_the_terminal() {
+    let mut survey = survey(vec![serve(11, Some(9), &in_bundle())], vec![listener(11)]);
+    survey.parents.push(process(9, Some(1), "/bin/zsh", ME));
+    assert!(matches!(ownership(&survey), Ownership::One { owner: Owner::Manual { .. }, .. }));
+    survey.parents[0] = process(9, Some(1), "/sbin/launchd", ME);
+    assert_eq!(ownership(&survey), one(Owner::App { bundle: BUNDLE.into() }, Some(11)));
+}
+
+#[test]
 fn a_server_kept_by_a_job_belongs_to_the_job() {
     let mut survey = survey(vec![serve(20, Some(1), "/opt/homebrew/bin/ollama")], vec![listener(20)]);
     survey.keepers.push(Keeper { owner: brew(), pid: Some(20), restarts: true });

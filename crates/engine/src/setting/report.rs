@@ -1,6 +1,6 @@
 //! The comparison: desired against every layer, with the proof of what is in force.
 
-use super::{Definition, Effective, Layers, Name, ServerEvidence, Shown, Value, Wish};
+use super::{Definition, Effective, Layers, Name, PersistedIn, ServerEvidence, Shown, Value, Wish};
 use crate::known::Known;
 
 /// One of the layers that can differ from the wish.
@@ -99,7 +99,7 @@ fn report_one(definition: &Definition, layers: &Layers) -> Report {
         default_in_force: definition.default_in_force.clone(),
         standing: Standing::NotManaged,
     };
-    report.standing = standing(definition, &report);
+    report.standing = standing(definition, layers.persisted_in, &report);
     report
 }
 
@@ -128,16 +128,19 @@ fn effective(definition: &Definition, evidence: &ServerEvidence) -> Known<Effect
         // The line is written by the server after it has read its environment and applied its own rules.
         (Ok((in_force, line)), _) => Known::Is(Effective { in_force, proofs: vec![line] }),
         (Err(_), Ok((in_force, environment))) => Known::Is(Effective { in_force, proofs: vec![environment] }),
+        (Err(line), Err(environment)) if line == environment => Known::Unknown(line),
         (Err(line), Err(environment)) => Known::Unknown(format!("{line}; {environment}")),
     }
 }
 
-fn standing(definition: &Definition, report: &Report) -> Standing {
+fn standing(definition: &Definition, persisted_in: PersistedIn, report: &Report) -> Standing {
     let Some(wish) = &report.desired else {
         // A value that we persisted once and that is no longer wanted would come back at the next login.
-        return match &report.persisted {
-            Known::Is(Some(_)) => Standing::Drift(vec![Layer::Persisted]),
-            Known::Is(None) | Known::Unknown(_) => Standing::NotManaged,
+        return match (persisted_in, &report.persisted) {
+            (PersistedIn::OurFile, Known::Is(Some(_))) => Standing::Drift(vec![Layer::Persisted]),
+            (PersistedIn::OurFile, Known::Is(None) | Known::Unknown(_)) | (PersistedIn::Elsewhere, _) => {
+                Standing::NotManaged
+            }
         };
     };
     let mut drifted = Vec::new();
@@ -214,6 +217,16 @@ mod tests {
     }
 
     #[test]
+    fn what_a_container_was_made_with_is_shown_and_no_drift_of_ours() {
+        let mut layers = layers("1", Some("2"), None, Some("2"), Some("2"));
+        layers.persisted_in = PersistedIn::Elsewhere;
+        layers.desired.clear();
+        let reports = report(&[definition()], &layers);
+        assert_eq!(reports[0].standing, Standing::NotManaged);
+        assert_eq!(reports[0].persisted, Known::Is(Some(Value::try_new("2").unwrap())));
+    }
+
+    #[test]
     fn with_nothing_desired_and_nothing_persisted_all_is_proven() {
         let mut layers = layers("1", None, Some("7"), Some("7"), Some("7"));
         layers.desired.clear();
@@ -256,6 +269,7 @@ mod tests {
                 Wish { value: Value::try_new(desired).unwrap(), in_force: desired.to_owned() },
             )]),
             persisted: Known::Is(persisted.map(one).unwrap_or_default()),
+            persisted_in: PersistedIn::OurFile,
             session: Some(Known::Is(session.map(one).unwrap_or_default())),
             server: ServerEvidence {
                 config_line: match line {

@@ -1,12 +1,15 @@
 //! Carrying a plan out: one step at a time, each with its deadline, retried where a known race is the reason.
 
-use super::{Answer, Effect, FIRST_ANSWER, Life, Look, Outcome, Progress, State, Supervisor, Surrender, Wish};
+use super::{
+    Answer, CRASHES_ALLOWED, Effect, FIRST_ANSWER, Life, Look, Outcome, Progress, State, Supervisor, Surrender, Wish,
+};
 use crate::Known;
 use crate::owner::Ownership;
 use crate::plan::{Again, Phase, Plan, Step, StepFailure};
 use crate::process::Identity;
 use crate::setting::{Layer, Report, Standing, Verification, verify};
 use crate::time::{Awake, Now};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A plan that is being carried out.
@@ -25,6 +28,8 @@ pub struct Run {
     retry_at: Option<Awake>,
     doubt: String,
     slack: Duration,
+    /// Servers that came up in this plan without having answered yet.
+    came_up: BTreeSet<Identity>,
 }
 
 impl Run {
@@ -42,6 +47,7 @@ impl Run {
             retry_at: None,
             doubt: String::new(),
             slack,
+            came_up: BTreeSet::new(),
         }
     }
 
@@ -247,7 +253,7 @@ impl Supervisor {
         }
     }
 
-    fn await_answer(&mut self, now: Now, run: Run, look: &Look, effects: &mut Vec<Effect>) {
+    fn await_answer(&mut self, now: Now, mut run: Run, look: &Look, effects: &mut Vec<Effect>) {
         if let Ownership::Foreign(_) = look.ownership {
             self.fail(now, run, port_taken(), effects);
             return;
@@ -259,8 +265,13 @@ impl Supervisor {
                 let note = format!("pid {} answers as {version}", server.pid);
                 self.next_step(now, run, note, effects);
             }
-            (Answer::Version(_) | Answer::Silent | Answer::Refused | Answer::NotOllama(_), _) => {
-                self.state = State::Working(Box::new(run));
+            (Answer::Version(_) | Answer::Silent | Answer::Refused | Answer::NotOllama(_), server) => {
+                run.came_up.extend(server);
+                if run.came_up.len() >= CRASHES_ALLOWED {
+                    self.fail(now, run, dies_at_start(), effects);
+                } else {
+                    self.state = State::Working(Box::new(run));
+                }
             }
         }
     }
@@ -331,13 +342,19 @@ impl Supervisor {
             self.again(now, run, failure.message, effects);
             return;
         }
-        let outcome = Outcome::Failed { step, failure, serving: self.serving };
-        if never_answered {
-            effects.push(Effect::Finish { wish: run.wish.id, outcome });
-            self.surrender(now, Surrender::NeverAnswered, effects);
-            self.take_queued(now, effects);
+        let why = if never_answered {
+            Some(Surrender::NeverAnswered)
         } else {
-            self.finish(now, run, outcome, None, effects);
+            (failure.code == DIES_AT_START).then_some(Surrender::CrashLoop { deaths: run.came_up.len() })
+        };
+        let outcome = Outcome::Failed { step, failure, serving: self.serving };
+        match why {
+            Some(why) => {
+                effects.push(Effect::Finish { wish: run.wish.id, outcome });
+                self.surrender(now, why, effects);
+                self.take_queued(now, effects);
+            }
+            None => self.finish(now, run, outcome, None, effects),
         }
     }
 
@@ -361,6 +378,16 @@ impl Supervisor {
 }
 
 const TIMED_OUT: &str = "step-timed-out";
+const DIES_AT_START: &str = "dies-at-start";
+
+fn dies_at_start() -> StepFailure {
+    StepFailure {
+        code: DIES_AT_START,
+        message: format!("Ollama was started {CRASHES_ALLOWED} times and died each time before it answered"),
+        hint: "its last words are in `stablehand logs`; then run `stablehand restart`".to_owned(),
+        again: Again::Never,
+    }
+}
 
 fn timed_out(step: &Step) -> StepFailure {
     let seconds = match step {

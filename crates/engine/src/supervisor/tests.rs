@@ -62,6 +62,18 @@ fn a_start_that_never_answers_is_tried_twice_and_then_given_up_on() {
 }
 
 #[test]
+fn a_server_that_dies_at_each_start_is_given_up_on_at_once() {
+    let mut bench = Bench::with_app();
+    bench.settle();
+    bench.fault = Fault::DiesAtStart;
+    bench.ask("1");
+    bench.run_for(10);
+    let Some(Outcome::Failed { failure, .. }) = bench.outcome() else { panic!("{:?}", bench.outcome()) };
+    assert_eq!(failure.code, "dies-at-start");
+    assert!(matches!(bench.supervisor.state(), State::GaveUp { why: Surrender::CrashLoop { .. }, .. }));
+}
+
+#[test]
 fn an_owner_that_starts_the_server_again_by_itself_is_not_started_a_second_time() {
     let mut bench = Bench::with_app();
     bench.settle();

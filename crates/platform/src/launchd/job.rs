@@ -156,7 +156,15 @@ async fn start_anew(machine: &Machine, label: &str) -> Result<Option<String>, St
 }
 
 /// A job that was switched off (System Settings, or `launchctl disable`) can only be loaded once it is on again.
-async fn enable_if_disabled(machine: &Machine, label: &str) -> Result<(), StepFailure> {
+/// Whether this user has switched the job off. Where launchd cannot be asked, nothing says so.
+pub(crate) async fn is_disabled(machine: &Machine, label: &str) -> bool {
+    match run(machine, &launchctl::print_disabled(machine)).await {
+        Ok(listed) => launchctl::parse_disabled(&listed.stdout, label),
+        Err(_) => false,
+    }
+}
+
+pub(crate) async fn enable_if_disabled(machine: &Machine, label: &str) -> Result<(), StepFailure> {
     let listed = run(machine, &launchctl::print_disabled(machine)).await?;
     if !launchctl::parse_disabled(&listed.stdout, label) {
         return Ok(());

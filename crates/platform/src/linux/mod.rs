@@ -83,6 +83,14 @@ pub async fn session(machine: &Machine, owner: &Owner, names: &[Name]) -> Option
     }
 }
 
+/// What outranks our values in a unit, and what may; a sentence each.
+pub async fn outranked(machine: &Machine, scope: Scope, unit: &str, values: &Values) -> Vec<String> {
+    let Ok(shown) = systemctl::show_one(machine, scope, unit).await else { return Vec::new() };
+    let found = precedence::beaten_by(&shown, values);
+    let beaten = found.beaten.iter().map(ToString::to_string);
+    beaten.chain(found.unread.iter().cloned()).collect()
+}
+
 /// What makes exactly these values hold after every start; nothing when they do.
 ///
 /// # Errors

@@ -101,8 +101,7 @@ impl Gui {
             let dir = dir.clone();
             tokio::spawn(async move {
                 while stream.recv().await.is_some() {
-                    let deaf = World::open(&dir)
-                        .is_ok_and(|world| notes::is_raised(&world, Fault::GuiIgnoresSigterm));
+                    let deaf = World::open(&dir).is_ok_and(|world| notes::is_raised(&world, Fault::GuiIgnoresSigterm));
                     if !deaf && sender.send(slow).await.is_err() {
                         return;
                     }
@@ -122,7 +121,7 @@ impl Gui {
         if let Some(pid) = server.id() {
             process_table::signal(pid as i32, Signal::INT);
         }
-        let grace = self.world.clock.real(STOP_GRACE);
+        let grace = self.world.clock.real_for_processes(STOP_GRACE);
         if tokio::time::timeout(grace, server.wait()).await.is_err() {
             self.log("WARN", "ollama did not stop in time, killing it");
             server.kill().await?;
@@ -140,9 +139,7 @@ impl Gui {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log.try_clone()?);
-        let server = command
-            .spawn()
-            .with_context(|| format!("cannot start {}", program.display()))?;
+        let server = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
         if let Some(pid) = server.id() {
             write_whole(&self.pid_file(), pid.to_string().as_bytes())?;
             self.log("INFO", &format!("started ollama server\" pid={pid} path=\"{}", program.display()));
@@ -158,7 +155,7 @@ impl Gui {
             if other.is_gui() && other.pid != own {
                 self.log("INFO", &format!("ending other instance\" pid=\"{}", other.pid));
                 process_table::signal(other.pid, signal);
-                let limit = self.world.clock.real(Duration::from_secs(10));
+                let limit = self.world.clock.real_for_processes(Duration::from_secs(45));
                 process_table::wait_gone(other.pid, limit).await;
             }
         }
@@ -172,13 +169,12 @@ impl Gui {
         let Ok(pid) = text.trim().parse::<i32>() else {
             return;
         };
-        let recorded = process_table::of(&self.world)
-            .into_iter()
-            .any(|process| process.pid == pid && process.is_serve());
+        let recorded =
+            process_table::of(&self.world).into_iter().any(|process| process.pid == pid && process.is_serve());
         if recorded {
             self.log("INFO", &format!("ending earlier server\" pid=\"{pid}"));
             process_table::signal(pid, Signal::INT);
-            if !process_table::wait_gone(pid, self.world.clock.real(STOP_GRACE)).await {
+            if !process_table::wait_gone(pid, self.world.clock.real_for_processes(STOP_GRACE)).await {
                 process_table::signal(pid, Signal::KILL);
             }
         }
@@ -206,11 +202,8 @@ impl Gui {
         }
         let current = folder.join("server.log");
         let _ = std::fs::rename(&current, numbered(1));
-        let path = if notes::is_raised(&self.world, Fault::ConfigLineMissing) {
-            PathBuf::from("/dev/null")
-        } else {
-            current
-        };
+        let path =
+            if notes::is_raised(&self.world, Fault::ConfigLineMissing) { PathBuf::from("/dev/null") } else { current };
         OpenOptions::new()
             .create(true)
             .append(true)
@@ -220,10 +213,7 @@ impl Gui {
 
     fn bundle(&self) -> PathBuf {
         let executable = std::env::current_exe().unwrap_or_default();
-        executable
-            .ancestors()
-            .nth(3)
-            .map_or_else(PathBuf::new, std::path::Path::to_path_buf)
+        executable.ancestors().nth(3).map_or_else(PathBuf::new, std::path::Path::to_path_buf)
     }
 
     fn pid_file(&self) -> PathBuf {

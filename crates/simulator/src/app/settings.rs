@@ -79,8 +79,7 @@ pub fn overrides(world: &World) -> Vec<(&'static str, String)> {
             },
         )?)
     });
-    let (expose, browser, models, context, airplane) =
-        row.unwrap_or((false, false, String::new(), 0, false));
+    let (expose, browser, models, context, airplane) = row.unwrap_or((false, false, String::new(), 0, false));
     if expose {
         variables.push(("OLLAMA_HOST", "0.0.0.0".to_owned()));
     }

@@ -27,12 +27,12 @@ pub fn pkexec(world: &World, arguments: &[String]) -> Reply {
     if notes::is_raised(world, Fault::PkexecRefused) {
         return Reply::failed(126, "Error executing command as another user: Request dismissed");
     }
-    let arguments: Vec<&String> = arguments
-        .iter()
-        .skip_while(|word| word.starts_with("--") && *word != "--")
-        .collect();
+    let arguments: Vec<&String> = arguments.iter().skip_while(|word| word.starts_with("--") && *word != "--").collect();
     let Some((program, rest)) = arguments.split_first() else {
-        return Reply::failed(127, "pkexec --version |\n       --help |\n       [--user username] PROGRAM [ARGUMENTS...]");
+        return Reply::failed(
+            127,
+            "pkexec --version |\n       --help |\n       [--user username] PROGRAM [ARGUMENTS...]",
+        );
     };
     let error = Command::new(world.resolve(program)).args(rest).env(AS_ROOT, "1").exec();
     Reply::failed(127, format!("Error executing {program}: {error}"))

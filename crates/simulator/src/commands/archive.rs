@@ -35,7 +35,9 @@ pub fn ditto(_world: &World, arguments: &[String]) -> Reply {
         } else {
             (source, Path::new("."))
         };
-        return host(Command::new("/usr/bin/zip").current_dir(place).args(["-q", "-r", "-y", "-1"]).arg(target).arg(name));
+        return host(
+            Command::new("/usr/bin/zip").current_dir(place).args(["-q", "-r", "-y", "-1"]).arg(target).arg(name),
+        );
     }
     match copy_tree(source, target) {
         Ok(()) => Reply::quiet(),
@@ -46,9 +48,7 @@ pub fn ditto(_world: &World, arguments: &[String]) -> Reply {
 fn host(command: &mut Command) -> Reply {
     match command.output() {
         Ok(output) if output.status.success() => Reply::quiet(),
-        Ok(output) => {
-            Reply::failed(1, format!("ditto: {}", String::from_utf8_lossy(&output.stderr)))
-        }
+        Ok(output) => Reply::failed(1, format!("ditto: {}", String::from_utf8_lossy(&output.stderr))),
         Err(error) => Reply::failed(1, format!("ditto: the host's archiver cannot be run: {error}")),
     }
 }

@@ -8,11 +8,8 @@ use crate::world::{World, layout};
 
 /// Runs the command.
 pub fn run(world: &World, arguments: &[String]) -> Reply {
-    let words: Vec<&str> = arguments
-        .iter()
-        .map(String::as_str)
-        .filter(|word| !matches!(*word, "--quiet" | "-q" | "--verbose"))
-        .collect();
+    let words: Vec<&str> =
+        arguments.iter().map(String::as_str).filter(|word| !matches!(*word, "--quiet" | "-q" | "--verbose")).collect();
     let as_json = words.contains(&"--json");
     let plain: Vec<&str> = words.iter().copied().filter(|word| *word != "--json").collect();
     let prefix = world.path("/opt/homebrew");
@@ -90,11 +87,7 @@ fn list(world: &World, as_json: bool) -> Reply {
         }]);
         return Reply::said(format!("{rows:#}\n"));
     }
-    let (user, file) = if found.is_some() {
-        (user.as_str(), file.display().to_string())
-    } else {
-        ("", String::new())
-    };
+    let (user, file) = if found.is_some() { (user.as_str(), file.display().to_string()) } else { ("", String::new()) };
     Reply::said(format!(
         "{:<8}{:<9}{:<6}{}\n{:<8}{status:<9}{user:<6}{file}\n",
         "Name", "Status", "User", "File", "ollama"

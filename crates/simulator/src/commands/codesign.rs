@@ -21,7 +21,10 @@ enum Seal {
 /// Runs `codesign`.
 pub fn codesign(_world: &World, arguments: &[String]) -> Reply {
     let Some(path) = arguments.last().filter(|word| !word.starts_with('-')) else {
-        return Reply::failed(2, "Usage: codesign -v [-R=<req string>|-R <req file path>] [--[v]arch <arch>] <[+]pid|path>");
+        return Reply::failed(
+            2,
+            "Usage: codesign -v [-R=<req string>|-R <req file path>] [--[v]arch <arch>] <[+]pid|path>",
+        );
     };
     let seal = inspect(Path::new(path));
     if seal == Seal::Absent {
@@ -41,17 +44,17 @@ pub fn codesign(_world: &World, arguments: &[String]) -> Reply {
         }
         Seal::Whole | Seal::Absent => {}
     }
-    let requirement = arguments
-        .iter()
-        .find_map(|word| word.strip_prefix("-R=").map(str::to_owned));
+    let requirement = arguments.iter().find_map(|word| word.strip_prefix("-R=").map(str::to_owned));
     if let Some(requirement) = requirement
         && (!requirement.contains(TEAM) || foreign_identifier(&requirement))
     {
-        return Reply::failed(3, format!("{path}: valid on disk\ntest-requirement: code failed to satisfy specified code requirement(s)"));
+        return Reply::failed(
+            3,
+            format!("{path}: valid on disk\ntest-requirement: code failed to satisfy specified code requirement(s)"),
+        );
     }
-    let verbose = arguments
-        .iter()
-        .any(|word| word.starts_with("--verbose") || matches!(word.as_str(), "-v" | "-vv" | "-vvv"));
+    let verbose =
+        arguments.iter().any(|word| word.starts_with("--verbose") || matches!(word.as_str(), "-v" | "-vv" | "-vvv"));
     if verbose {
         return Reply {
             code: 0,
@@ -72,10 +75,9 @@ pub fn spctl(_world: &World, arguments: &[String]) -> Reply {
     };
     let reply = |code, text: String| Reply { code, stdout: String::new(), stderr: text };
     match inspect(Path::new(path)) {
-        Seal::Whole => reply(
-            0,
-            format!("{path}: accepted\nsource=Notarized Developer ID\norigin={AUTHORITY} ({TEAM})\n"),
-        ),
+        Seal::Whole => {
+            reply(0, format!("{path}: accepted\nsource=Notarized Developer ID\norigin={AUTHORITY} ({TEAM})\n"))
+        }
         Seal::Unsealed => reply(
             3,
             format!("{path}: rejected (unsealed contents present in the bundle root)\norigin={AUTHORITY} ({TEAM})\n"),
@@ -102,11 +104,7 @@ fn inspect(path: &Path) -> Seal {
     if !contents.is_dir() {
         return Seal::Whole;
     }
-    let beside = std::fs::read_dir(path)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .any(|entry| entry.file_name() != "Contents");
+    let beside = std::fs::read_dir(path).into_iter().flatten().flatten().any(|entry| entry.file_name() != "Contents");
     if beside {
         return Seal::Unsealed;
     }

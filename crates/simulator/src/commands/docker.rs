@@ -1,6 +1,7 @@
 //! `docker(1)` with one container that holds Ollama, and the shim that runs it.
 //! The values baked into the container's environment win over everything else.
 
+use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
@@ -13,7 +14,9 @@ use crate::wire::{self, Reply};
 use crate::world::{Owner, World, moments, notes};
 
 /// Id of the container.
-pub const ID: &str = "8c1e4f0b7a2d";
+pub const ID: &str = "8c1e4f0b7a2d96315ed84c70bf1a29e6403d5b7cc8f21e09a64d73b58fe01c92";
+/// Length of the id in lists.
+const SHORT: usize = 12;
 const NAME: &str = "ollama";
 const SHIM: &str = "containerd-shim-runc-v2";
 
@@ -55,11 +58,15 @@ pub fn shim(world: &World) -> ExitCode {
             .env_clear()
             .envs(world.base_environment())
             .envs(environment(world))
+            .process_group(0)
             .stdin(Stdio::null())
             .spawn();
         match child {
             Ok(mut child) => {
+                let server = child.id() as i32;
                 let _ = child.wait();
+                // The first process of a container takes all others with it.
+                process_table::signal_group(server, Signal::KILL);
             }
             Err(_) => return ExitCode::FAILURE,
         }
@@ -83,10 +90,7 @@ fn is_ours(name: &str) -> bool {
 }
 
 fn server_pid(world: &World) -> Option<i32> {
-    process_table::of(world)
-        .iter()
-        .find(|process| process.is_serve())
-        .map(|process| process.pid)
+    process_table::of(world).iter().find(|process| process.is_serve()).map(|process| process.pid)
 }
 
 fn header() -> String {
@@ -106,20 +110,23 @@ fn list(world: &World, options: &[&str]) -> Reply {
     let shown = running || all;
     if as_json {
         let row = json!({
-            "ID": ID, "Names": NAME, "Image": "ollama/ollama:latest", "Command": "\"/bin/ollama serve\"",
+            "ID": &ID[..SHORT], "Names": NAME, "Image": "ollama/ollama:latest", "Command": "\"/bin/ollama serve\"",
             "State": if running { "running" } else { "exited" }, "Status": status, "Ports": ports,
             "Labels": "",
         });
         return Reply::said(if shown { format!("{row}\n") } else { String::new() });
     }
     if options.contains(&"-q") {
-        return Reply::said(if shown { format!("{ID}\n") } else { String::new() });
+        return Reply::said(if shown { format!("{}\n", &ID[..SHORT]) } else { String::new() });
     }
     let mut text = header();
     if shown {
         text.push_str(&format!(
-            "{ID:<15}{:<22}{:<23}{:<16}{status:<14}{ports:<35}{NAME}\n",
-            "ollama/ollama:latest", "\"/bin/ollama serve\"", "2 minutes ago"
+            "{:<15}{:<22}{:<23}{:<16}{status:<14}{ports:<35}{NAME}\n",
+            &ID[..SHORT],
+            "ollama/ollama:latest",
+            "\"/bin/ollama serve\"",
+            "2 minutes ago"
         ));
     }
     Reply::said(text)
@@ -128,12 +135,10 @@ fn list(world: &World, options: &[&str]) -> Reply {
 fn inspection(world: &World) -> Value {
     let pid = server_pid(world);
     let port = format!("{}/tcp", world.marker.port);
-    let variables: Vec<String> = environment(world)
-        .into_iter()
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect();
+    let variables: Vec<String> = environment(world).into_iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let bindings = json!({ port: [{ "HostIp": "127.0.0.1", "HostPort": world.marker.port.to_string() }] });
     json!({
-        "Id": format!("{ID}{}", "0".repeat(52)),
+        "Id": ID,
         "Created": moments::rfc3339_utc(world.clock.file().anchor_wall_unix_ms),
         "Path": "/bin/ollama",
         "Args": ["serve"],
@@ -146,9 +151,11 @@ fn inspection(world: &World) -> Value {
         "RestartCount": 0,
         "HostConfig": {
             "RestartPolicy": { "Name": "always", "MaximumRetryCount": 0 },
-            "PortBindings": { port.clone(): [{ "HostIp": "127.0.0.1", "HostPort": world.marker.port.to_string() }] },
+            "PortBindings": bindings.clone(),
+            "NetworkMode": "bridge",
         },
         "Config": { "Image": "ollama/ollama:latest", "Env": variables, "Cmd": ["serve"], "Entrypoint": ["/bin/ollama"] },
+        "NetworkSettings": { "Ports": if pid.is_some() { bindings } else { json!({}) } },
     })
 }
 

@@ -24,6 +24,8 @@ struct Call {
     output: Output,
     lines: Option<usize>,
     since: Option<String>,
+    until: Option<String>,
+    quiet: bool,
     follow: bool,
     reverse: bool,
 }
@@ -37,7 +39,10 @@ pub fn run(world: &World, arguments: &[String]) -> Reply {
     };
     let since = call.since.as_deref().and_then(|text| since_ms(text, world.clock.wall_ms()));
     let mut entries = journal::read(world, scope, unit);
-    entries.retain(|entry| since.is_none_or(|since| entry.unix_ms >= since));
+    let until = call.until.as_deref().and_then(|text| since_ms(text, world.clock.wall_ms()));
+    entries.retain(|entry| {
+        since.is_none_or(|since| entry.unix_ms >= since) && until.is_none_or(|until| entry.unix_ms <= until)
+    });
     if let Some(lines) = call.lines {
         let surplus = entries.len().saturating_sub(lines);
         entries.drain(..surplus);
@@ -49,7 +54,7 @@ pub fn run(world: &World, arguments: &[String]) -> Reply {
     if call.follow {
         follow(world, &call, scope, unit, &text);
     }
-    if entries.is_empty() {
+    if entries.is_empty() && !call.quiet {
         return Reply::said("-- No entries --\n");
     }
     Reply::said(text)
@@ -74,7 +79,9 @@ fn parse(arguments: &[String]) -> Call {
             "-o" | "--output" => call.output = output(&value()),
             "-n" | "--lines" => call.lines = value().parse().ok(),
             "-S" | "--since" => call.since = Some(value()),
-            "-U" | "--until" | "--output-fields" | "-p" | "--priority" => {
+            "-U" | "--until" => call.until = Some(value()),
+            "-q" | "--quiet" => call.quiet = true,
+            "--output-fields" | "-p" | "--priority" => {
                 value();
             }
             "-f" | "--follow" => call.follow = true,
@@ -177,11 +184,7 @@ fn follow(world: &World, call: &Call, scope: Scope, unit: &str, text: &str) -> !
         }
         std::thread::sleep(std::time::Duration::from_millis(50));
         let entries = journal::read(world, scope, unit);
-        pending = entries
-            .iter()
-            .skip(seen)
-            .map(|entry| line(entry, call, scope, unit))
-            .collect();
+        pending = entries.iter().skip(seen).map(|entry| line(entry, call, scope, unit)).collect();
         seen = entries.len();
     }
 }
@@ -201,11 +204,25 @@ mod tests {
 
     #[test]
     fn the_usual_call_is_read() {
-        let words = ["--user", "-u", "ollama", "-o", "short-iso", "-n", "50", "--no-pager", "--since=@5"];
+        let words = [
+            "--user",
+            "-u",
+            "ollama",
+            "-o",
+            "short-iso",
+            "-n",
+            "50",
+            "--no-pager",
+            "--since=@5",
+            "--until",
+            "@9",
+            "-q",
+        ];
         let call = parse(&words.map(str::to_owned));
         assert!(call.user);
         assert_eq!(call.unit.as_deref(), Some("ollama.service"));
         assert_eq!((call.output, call.lines), (Output::ShortIso, Some(50)));
-        assert_eq!(call.since.as_deref(), Some("@5"));
+        assert_eq!((call.since.as_deref(), call.until.as_deref()), (Some("@5"), Some("@9")));
+        assert!(call.quiet);
     }
 }

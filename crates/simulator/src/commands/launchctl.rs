@@ -19,8 +19,7 @@ pub fn run(world: &World, arguments: &[String]) -> Reply {
         ["version"] => Reply::said("Darwin Bootstrapper (simulated)\n"),
         _ => {
             let request = Request::Launchctl { arguments: arguments.to_vec() };
-            wire::ask(world, SERVICE, &request)
-                .unwrap_or_else(|error| Reply::failed(1, format!("{error:#}")))
+            wire::ask(world, SERVICE, &request).unwrap_or_else(|error| Reply::failed(1, format!("{error:#}")))
         }
     }
 }

@@ -2,9 +2,8 @@
 
 use std::fmt::Write;
 
-use listeners::{Listener, Protocol, SocketState};
-
 use crate::process_table;
+use crate::sockets::{self, Socket};
 use crate::wire::Reply;
 use crate::world::World;
 
@@ -17,35 +16,47 @@ struct Call {
     fields: Option<String>,
     /// `-t`: only pids.
     terse: bool,
-    pid: Option<u32>,
+    pid: Option<i32>,
+}
+
+/// A socket with the name of its program.
+struct Row {
+    command: String,
+    socket: Socket,
 }
 
 /// Runs the command. Nothing found is exit 1 without a word.
 pub fn run(world: &World, arguments: &[String]) -> Reply {
     let call = parse(arguments);
-    let Ok(sockets) = listeners::get_all() else {
-        return Reply::failed(1, "lsof: cannot read the sockets");
-    };
-    let ours: Vec<u32> = process_table::all()
-        .iter()
-        .filter(|process| {
-            process.executable.starts_with(&world.dir) || call.port.is_some()
-        })
-        .map(|process| process.pid as u32)
-        .collect();
-    let mut rows: Vec<Listener> = sockets
+    // Whoever holds the asked port is shown; else only programs of the world.
+    let processes: Vec<_> = process_table::all()
         .into_iter()
-        .filter(|row| row.protocol == Protocol::TCP && ours.contains(&row.process.pid))
-        .filter(|row| call.port.is_none_or(|port| row.socket.port() == port))
-        .filter(|row| call.pid.is_none_or(|pid| row.process.pid == pid))
-        .filter(|row| !call.listening_only || row.state == SocketState::Listen)
+        .filter(|process| process.executable.starts_with(&world.dir) || call.port.is_some())
+        .filter(|process| call.pid.is_none_or(|pid| process.pid == pid))
         .collect();
-    rows.sort_by_key(|row| (row.process.pid, row.socket.port()));
+    let pids: Vec<i32> = processes.iter().map(|process| process.pid).collect();
+    let rows: Vec<Row> = sockets::of(&pids)
+        .into_iter()
+        .filter(|socket| {
+            call.port.is_none_or(|port| {
+                socket.local.port() == port || socket.remote.is_some_and(|remote| remote.port() == port)
+            })
+        })
+        .filter(|socket| !call.listening_only || socket.state == "LISTEN")
+        .map(|socket| Row {
+            command: processes
+                .iter()
+                .find(|process| process.pid == socket.pid)
+                .map(|process| process.name().to_owned())
+                .unwrap_or_default(),
+            socket,
+        })
+        .collect();
     if rows.is_empty() {
         return Reply::failed(1, "");
     }
     if call.terse {
-        let mut pids: Vec<u32> = rows.iter().map(|row| row.process.pid).collect();
+        let mut pids: Vec<i32> = rows.iter().map(|row| row.socket.pid).collect();
         pids.dedup();
         return Reply::said(pids.iter().map(|pid| format!("{pid}\n")).collect::<String>());
     }
@@ -76,48 +87,52 @@ fn parse(arguments: &[String]) -> Call {
     call
 }
 
-fn command_of(row: &Listener) -> String {
-    std::path::Path::new(&row.process.path)
-        .file_name()
-        .map_or_else(|| row.process.name.clone(), |name| name.to_string_lossy().into_owned())
+/// The NAME column: one end, or both of a connection.
+fn name_of(socket: &Socket) -> String {
+    match socket.remote {
+        Some(remote) => format!("{}->{remote}", socket.local),
+        None => socket.local.to_string(),
+    }
 }
 
-fn table(rows: &[Listener], user: &str) -> String {
-    let mut text =
-        "COMMAND     PID           USER   FD   TYPE             DEVICE SIZE/OFF NODE NAME\n".to_owned();
-    for row in rows {
-        let command: String = command_of(row).replace(' ', "\\x20").chars().take(9).collect();
-        let kind = if row.socket.is_ipv4() { "IPv4" } else { "IPv6" };
-        let state = format!("{:?}", row.state).to_uppercase();
+fn table(rows: &[Row], user: &str) -> String {
+    let mut text = "COMMAND     PID           USER   FD   TYPE             DEVICE SIZE/OFF NODE NAME\n".to_owned();
+    for Row { command, socket } in rows {
+        let command: String = command.replace(' ', "\\x20").chars().take(9).collect();
+        let kind = if socket.local.is_ipv4() { "IPv4" } else { "IPv6" };
         let device = 0xace4_297c_0000_0000_u64
-            + u64::from(row.process.pid) * 65_536
-            + u64::from(row.socket.port());
+            + u64::from(socket.pid.unsigned_abs()) * 65_536
+            + u64::from(socket.local.port())
+            + u64::from(socket.descriptor) * 16;
         let _ = writeln!(
             text,
-            "{command:<9} {:>5} {user:>14}    3u  {kind} {device:#018x}      0t0  TCP {} ({state})",
-            row.process.pid, row.socket
+            "{command:<9} {:>5} {user:>14} {:>4}u  {kind} {device:#018x}      0t0  TCP {} ({})",
+            socket.pid,
+            socket.descriptor,
+            name_of(socket),
+            socket.state
         );
     }
     text
 }
 
-fn machine_form(rows: &[Listener], fields: &str) -> String {
+fn machine_form(rows: &[Row], fields: &str) -> String {
     let mut text = String::new();
     let mut last = None;
-    for row in rows {
-        if last != Some(row.process.pid) {
-            last = Some(row.process.pid);
-            let _ = writeln!(text, "p{}", row.process.pid);
+    for Row { command, socket } in rows {
+        if last != Some(socket.pid) {
+            last = Some(socket.pid);
+            let _ = writeln!(text, "p{}", socket.pid);
             if fields.contains('c') {
-                let _ = writeln!(text, "c{}", command_of(row));
+                let _ = writeln!(text, "c{command}");
             }
         }
-        let _ = writeln!(text, "f3");
+        let _ = writeln!(text, "f{}", socket.descriptor);
         if fields.contains('n') {
-            let _ = writeln!(text, "n{}", row.socket);
+            let _ = writeln!(text, "n{}", name_of(socket));
         }
         if fields.contains('T') {
-            let _ = writeln!(text, "TST={}", format!("{:?}", row.state).to_uppercase());
+            let _ = writeln!(text, "TST={}", socket.state);
         }
     }
     text

@@ -27,11 +27,8 @@ pub struct Memory {
 impl Memory {
     /// The state of a world now.
     pub fn now(world: &World) -> Self {
-        let models_bytes: u64 = process_table::of(world)
-            .iter()
-            .filter(|process| process.is_runner())
-            .filter_map(runner_bytes)
-            .sum();
+        let models_bytes: u64 =
+            process_table::of(world).iter().filter(|process| process.is_runner()).filter_map(runner_bytes).sum();
         let total_bytes = world.marker.memory_bytes;
         let raised = notes::raised(world, Fault::MemoryPressure);
         let level = raised.as_ref().map(|value: &Value| value["level"].as_u64().unwrap_or(4) as u8);
@@ -105,10 +102,7 @@ pub fn ioreg(world: &World, arguments: &[String]) -> Reply {
         return Reply::quiet();
     }
     let memory = Memory::now(world);
-    let runners: Vec<Process> = process_table::of(world)
-        .into_iter()
-        .filter(Process::is_runner)
-        .collect();
+    let runners: Vec<Process> = process_table::of(world).into_iter().filter(Process::is_runner).collect();
     let used = if runners.iter().any(|process| process.state == 'R') { 87 } else { 4 };
     Reply::said(format!(
         "+-o AGXAcceleratorG16X  <class AGXAcceleratorG16X, id 0x1000004b1, registered, matched, active, busy 0 (191 ms), retain 74>\n    {{\n      \"IOClass\" = \"AGXAcceleratorG16X\"\n      \"PerformanceStatistics\" = {{\"In use system memory (driver)\"=0,\"Alloc system memory\"={},\"Tiler Utilization %\"={used},\"recoveryCount\"=0,\"lastRecoveryTime\"=0,\"Renderer Utilization %\"={used},\"TiledSceneBytes\"=0,\"Device Utilization %\"={used},\"SplitSceneCount\"=0,\"Allocated PB Size\"=53149696,\"In use system memory\"={}}}\n      \"model\" = \"Apple M4 Max\"\n      \"gpu-core-count\" = 40\n    }}\n",

@@ -36,7 +36,9 @@ pub fn run(world: &World, arguments: &[String]) -> Reply {
             None => {
                 return Reply::failed(
                     1,
-                    format!("LSCopyApplicationURLsForBundleIdentifier() failed while trying to determine the application with bundle identifier {id}."),
+                    format!(
+                        "LSCopyApplicationURLsForBundleIdentifier() failed while trying to determine the application with bundle identifier {id}."
+                    ),
                 );
             }
         },
@@ -50,7 +52,12 @@ pub fn run(world: &World, arguments: &[String]) -> Reply {
             }
             // Web addresses and settings pages open in apps that are not played.
             Some(_) => return Reply::quiet(),
-            None => return Reply::failed(1, "Usage: open [-e] [-t] [-f] [-W] [-R] [-n] [-g] [-h] [-s <partial SDK name>][-b <bundle identifier>] [-a <application>] [-u URL] [filenames] [--args arguments]"),
+            None => {
+                return Reply::failed(
+                    1,
+                    "Usage: open [-e] [-t] [-f] [-W] [-R] [-n] [-g] [-h] [-s <partial SDK name>][-b <bundle identifier>] [-a <application>] [-u URL] [filenames] [--args arguments]",
+                );
+            }
         },
     };
     // The caller's own variables are inherited by the app; so are those of --env.
@@ -58,12 +65,7 @@ pub fn run(world: &World, arguments: &[String]) -> Reply {
         .filter(|(key, _)| key.starts_with("OLLAMA_") || key.starts_with("LLAMA_ARG_"))
         .chain(call.environment)
         .collect();
-    let opening = Opening {
-        bundle,
-        arguments: call.arguments,
-        environment,
-        fresh: call.fresh,
-    };
+    let opening = Opening { bundle, arguments: call.arguments, environment, fresh: call.fresh };
     match wire::ask(world, SERVICE, &Request::Open(opening)) {
         // launchd tells the pid; open does not.
         Ok(reply) => Reply { stdout: String::new(), ..reply },
@@ -129,9 +131,7 @@ fn find_app(world: &World, name: &str) -> Option<PathBuf> {
 
 /// Application names are compared without case.
 fn same_name(path: &Path, wanted: &str) -> bool {
-    path.file_name()
-        .and_then(|name| name.to_str())
-        .is_some_and(|name| name.eq_ignore_ascii_case(wanted))
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.eq_ignore_ascii_case(wanted))
 }
 
 #[cfg(test)]

@@ -20,9 +20,9 @@ fn lint(files: &[&str]) -> Reply {
         match plist::Value::from_file(file) {
             Ok(_) => reply.stdout.push_str(&format!("{file}: OK\n")),
             Err(_) if !std::path::Path::new(file).exists() => {
-                reply.stderr.push_str(&format!(
-                    "{file}: file does not exist or is not readable or is not a regular file\n"
-                ));
+                reply
+                    .stderr
+                    .push_str(&format!("{file}: file does not exist or is not readable or is not a regular file\n"));
                 reply.code = 1;
             }
             Err(_) => {
@@ -55,16 +55,15 @@ fn convert(format: &str, file: &str) -> Reply {
 
 fn extract(key: &str, file: &str) -> Reply {
     let value = plist::Value::from_file(file).ok();
-    let text = value
-        .as_ref()
-        .and_then(plist::Value::as_dictionary)
-        .and_then(|dictionary| dictionary.get(key))
-        .map(|value| match value {
-            plist::Value::String(text) => text.clone(),
-            plist::Value::Boolean(flag) => flag.to_string(),
-            plist::Value::Integer(number) => number.to_string(),
-            other => format!("{other:?}"),
-        });
+    let text =
+        value.as_ref().and_then(plist::Value::as_dictionary).and_then(|dictionary| dictionary.get(key)).and_then(
+            |value| {
+                let text = value.as_string().map(str::to_owned);
+                let flag = || value.as_boolean().map(|flag| flag.to_string());
+                let number = || value.as_signed_integer().map(|number| number.to_string());
+                text.or_else(flag).or_else(number)
+            },
+        );
     match text {
         Some(text) => Reply::said(format!("{text}\n")),
         None => Reply::failed(

@@ -2,6 +2,7 @@
 
 use crate::process_table::{self, Process};
 use crate::wire::Reply;
+use crate::world::clock::real_unix_ms;
 use crate::world::{World, moments};
 
 /// What was asked for.
@@ -23,8 +24,7 @@ pub fn run(world: &World, arguments: &[String]) -> Reply {
     let processes: Vec<Process> = process_table::all()
         .into_iter()
         .filter(|process| {
-            let here = process.executable.starts_with(&world.dir)
-                || process.environment.contains(&inside);
+            let here = process.executable.starts_with(&world.dir) || process.environment.contains(&inside);
             here && process.pid != own && (call.all || call.pids.contains(&process.pid))
         })
         .collect();
@@ -33,9 +33,7 @@ pub fn run(world: &World, arguments: &[String]) -> Reply {
         let headings: Vec<String> = call
             .columns
             .iter()
-            .map(|(column, heading)| {
-                heading.clone().unwrap_or_else(|| column.to_uppercase())
-            })
+            .map(|(column, heading)| heading.clone().unwrap_or_else(|| column.to_uppercase()))
             .collect();
         text.push_str(&headings.join(" "));
         text.push('\n');
@@ -66,11 +64,8 @@ fn parse(arguments: &[String]) -> Call {
                 'E' => call.environment = true,
                 'o' | 'p' => {
                     let rest = &flags[at + 1..];
-                    let value = if rest.is_empty() {
-                        words.next().cloned().unwrap_or_default()
-                    } else {
-                        rest.to_owned()
-                    };
+                    let value =
+                        if rest.is_empty() { words.next().cloned().unwrap_or_default() } else { rest.to_owned() };
                     if flag == 'p' {
                         call.pids.extend(value.split(',').filter_map(|pid| pid.trim().parse::<i32>().ok()));
                     } else {
@@ -112,7 +107,10 @@ fn cell(world: &World, process: &Process, column: &str, last: bool, environment:
         "user" => format!("{:<16}", world.marker.user),
         "rss" => format!("{:>6}", process.rss_bytes / 1024),
         "vsz" => format!("{:>9}", process.rss_bytes / 1024 * 40),
-        "%cpu" | "pcpu" => format!("{:>5.1}", 0.0),
+        "%cpu" | "pcpu" => {
+            let age_ms = (real_unix_ms() - process.started_unix_ms).max(1);
+            format!("{:>5.1}", process.cpu_ms as f64 * 100.0 / age_ms as f64)
+        }
         "%mem" | "pmem" => format!("{:>4.1}", 0.0),
         "tt" | "tty" => "??      ".to_owned(),
         "stat" | "state" => format!("{:<4}", process.state),

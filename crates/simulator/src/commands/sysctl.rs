@@ -70,9 +70,6 @@ mod tests {
     #[test]
     fn swap_is_always_in_megabytes() {
         assert_eq!(swap(0), "total = 0.00M  used = 0.00M  free = 0.00M  (encrypted)");
-        assert_eq!(
-            swap(1_038_909_440),
-            "total = 1024.00M  used = 990.78M  free = 33.22M  (encrypted)"
-        );
+        assert_eq!(swap(1_038_909_440), "total = 1024.00M  used = 990.78M  free = 33.22M  (encrypted)");
     }
 }

@@ -13,11 +13,7 @@ pub fn run(world: &World, arguments: &[String]) -> Reply {
     let user = arguments.iter().any(|word| word == "--user");
     let request = Request::Systemctl {
         scope: if user { Scope::User } else { Scope::System },
-        arguments: arguments
-            .iter()
-            .filter(|word| !matches!(word.as_str(), "--user" | "--system"))
-            .cloned()
-            .collect(),
+        arguments: arguments.iter().filter(|word| !matches!(word.as_str(), "--user" | "--system")).cloned().collect(),
         privileged: std::env::var_os(AS_ROOT).is_some(),
     };
     wire::ask(world, SERVICE, &request).unwrap_or_else(|_| {

@@ -84,10 +84,7 @@ fn targets(file: &Path, recursive: bool) -> Vec<PathBuf> {
 fn guarded(world: &World, path: &Path, change: impl FnOnce() -> Reply) -> Reply {
     let inside_app = path.starts_with(world.path("/Applications"));
     if inside_app && notes::is_raised(world, Fault::RenameEperm) {
-        return Reply::failed(
-            1,
-            format!("xattr: [Errno 1] Operation not permitted: '{}'", path.display()),
-        );
+        return Reply::failed(1, format!("xattr: [Errno 1] Operation not permitted: '{}'", path.display()));
     }
     change()
 }
@@ -148,9 +145,7 @@ pub fn names(path: &Path) -> Vec<String> {
     buffer[..length]
         .split(|byte| *byte == 0)
         .filter_map(|name| std::str::from_utf8(name).ok())
-        .filter_map(|name| {
-            if std::env::consts::OS == "macos" { Some(name) } else { name.strip_prefix("user.") }
-        })
+        .filter_map(|name| if std::env::consts::OS == "macos" { Some(name) } else { name.strip_prefix("user.") })
         .filter(|name| !name.is_empty())
         .map(str::to_owned)
         .collect()

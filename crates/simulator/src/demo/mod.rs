@@ -13,12 +13,15 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 
 use crate::faults;
-use crate::world::{Os, Owner, WORLD_VARIABLE, World};
+use crate::world::{Os, Owner, WORLD_VARIABLE, World, layout};
 
 /// Plays a Mac or a Linux machine in a folder, with a stand-in Ollama.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct CommandLine {
+    /// Say what was done, or why not, as JSON.
+    #[arg(long, global = true)]
+    json: bool,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -59,6 +62,19 @@ enum Verb {
         /// Seconds, for faults that have a length.
         #[arg(long)]
         seconds: Option<u64>,
+        /// How often, for faults that are counted.
+        #[arg(long)]
+        times: Option<u64>,
+    },
+    /// Builds an Ollama.app of another version, for upgrades.
+    Bundle {
+        #[command(flatten)]
+        place: Place,
+        /// Version of the bundle.
+        #[arg(long)]
+        ollama: String,
+        /// Where to put it; must not exist.
+        path: PathBuf,
     },
     /// Lets the machine sleep: wall time goes on, awake time does not.
     Sleep {
@@ -96,10 +112,22 @@ impl Place {
 
 /// Runs the program under its own name.
 pub fn run() -> ExitCode {
-    match obey(CommandLine::parse().verb) {
+    let CommandLine { json, verb } = CommandLine::parse();
+    // The status is JSON in any case.
+    let wrapped = json && !matches!(verb, Verb::Status { .. });
+    match obey(verb) {
+        Ok(said) if wrapped => {
+            let lines: Vec<&str> = said.lines().map(str::trim_end).collect();
+            println!("{}", serde_json::json!({ "said": lines }));
+            ExitCode::SUCCESS
+        }
         Ok(said) => {
             println!("{}", said.trim_end());
             ExitCode::SUCCESS
+        }
+        Err(error) if wrapped => {
+            println!("{}", serde_json::json!({ "failed": format!("{error:#}") }));
+            ExitCode::FAILURE
         }
         Err(error) => {
             eprintln!("stablehand-sim: {error:#}");
@@ -116,9 +144,16 @@ fn obey(verb: Verb) -> Result<String> {
         }
         Verb::Stop { place } => stop::stop(&place.world()?),
         Verb::Fault { name: None, .. } => Ok(faults::list()),
-        Verb::Fault { place, name: Some(name), model, seconds } => {
+        Verb::Fault { place, name: Some(name), model, seconds, times } => {
             let world = place.world()?;
-            faults::raise(&world, &name, &faults::Details { model, seconds })
+            faults::raise(&world, &name, &faults::Details { model, seconds, times })
+        }
+        Verb::Bundle { place, ollama, path } => {
+            if path.exists() {
+                bail!("{} exists already; nothing was changed", path.display());
+            }
+            layout::install_bundle(&place.world()?, &path, &ollama)?;
+            Ok(format!("built Ollama {ollama} at {}", path.display()))
         }
         Verb::Sleep { place, seconds } => sleep(&place.world()?, seconds),
         Verb::Status { place } => status::status(&place.world()?),
@@ -131,8 +166,6 @@ fn sleep(world: &World, seconds: f64) -> Result<String> {
     }
     let mut clock = world.clock.file();
     clock.slept_ms += (seconds * 1000.0) as i64;
-    clock
-        .write(&world.dir.join("clock.json"))
-        .context("the clock cannot be written; nothing was changed")?;
+    clock.write(&world.dir.join("clock.json")).context("the clock cannot be written; nothing was changed")?;
     Ok(format!("slept {seconds} s; {} s in all", clock.slept_ms as f64 / 1000.0))
 }

@@ -82,10 +82,7 @@ fn make(dir: &Path, wish: &Wish, speed: f64) -> Result<World> {
     if let Ok(mut entries) = std::fs::read_dir(dir)
         && entries.next().is_some()
     {
-        bail!(
-            "{} is not empty and holds no {MARKER}; nothing was changed, name an empty or new folder",
-            dir.display()
-        );
+        bail!("{} is not empty and holds no {MARKER}; nothing was changed, name an empty or new folder", dir.display());
     }
     let os = wish.os.unwrap_or(Os::Macos);
     let owner = wish.owner.unwrap_or(match os {
@@ -94,10 +91,7 @@ fn make(dir: &Path, wish: &Wish, speed: f64) -> Result<World> {
     });
     let fits = match os {
         Os::Macos => matches!(owner, Owner::App | Owner::Brew | Owner::Manual | Owner::None),
-        Os::Linux => matches!(
-            owner,
-            Owner::Systemd | Owner::UserUnit | Owner::Container | Owner::Manual | Owner::None
-        ),
+        Os::Linux => matches!(owner, Owner::Systemd | Owner::UserUnit | Owner::Container | Owner::Manual | Owner::None),
     };
     if !fits {
         bail!("this owner does not exist on this system; nothing was made");
@@ -121,6 +115,22 @@ fn make(dir: &Path, wish: &Wish, speed: f64) -> Result<World> {
 
 /// Takes a stopped world up again: its clock goes on, someone sits at the screen.
 fn go_on(world: &World, wish: &Wish) -> Result<World> {
+    let other_owner = wish.owner.is_some_and(|owner| owner != notes::owner(world));
+    let other_system = wish.os.is_some_and(|os| os != world.marker.os);
+    if other_owner || other_system {
+        bail!("the system and the owner of a world are chosen when it is made; nothing was changed");
+    }
+    // These were about processes that ended with the last run.
+    for fault in [
+        faults::Fault::CliResurrectsApp,
+        faults::Fault::PortStranger,
+        faults::Fault::RunnerStuck,
+        faults::Fault::RunnerStopped,
+        faults::Fault::RunnerBusyLoop,
+        faults::Fault::RunnerEmptyReplies,
+    ] {
+        notes::clear(world, fault);
+    }
     let file = world.clock.file();
     let now = monotonic_ms();
     let rebooted = now < file.anchor_monotonic_ms as f64;
@@ -134,11 +144,6 @@ fn go_on(world: &World, wish: &Wish) -> Result<World> {
         kept.write(&world.dir.join("clock.json"))?;
     } else if let Some(speed) = wish.speed {
         file.at_speed(speed, now).write(&world.dir.join("clock.json"))?;
-    }
-    if let Some(owner) = wish.owner
-        && owner != notes::owner(world)
-    {
-        bail!("the owner of a world is chosen when it is made; nothing was changed");
     }
     if !notes::is_raised(world, faults::Fault::NoGuiSession) {
         crate::world::write_whole(&world.state("console"), world.marker.user.as_bytes())?;

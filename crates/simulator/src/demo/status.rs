@@ -13,19 +13,13 @@ use crate::{launchd, wire};
 pub fn status(world: &World) -> Result<String> {
     let processes = process_table::of(world);
     let pids = |wanted: fn(&Process) -> bool| -> Vec<i32> {
-        processes
-            .iter()
-            .filter(|process| wanted(process))
-            .map(|process| process.pid)
-            .collect()
+        processes.iter().filter(|process| wanted(process)).map(|process| process.pid).collect()
     };
     let runners: Vec<Value> = processes
         .iter()
         .filter(|process| process.is_runner())
         .map(|process| {
-            let number = |flag: &str| {
-                process.argument_after(flag).and_then(|value| value.parse::<u64>().ok())
-            };
+            let number = |flag: &str| process.argument_after(flag).and_then(|value| value.parse::<u64>().ok());
             json!({
                 "pid": process.pid,
                 "ppid": process.ppid,
@@ -43,11 +37,8 @@ pub fn status(world: &World) -> Result<String> {
             .unwrap_or(Value::Null),
         Os::Linux => Value::Null,
     };
-    let raised: Vec<&str> = Fault::ALL
-        .iter()
-        .filter(|fault| notes::is_raised(world, **fault))
-        .map(|fault| fault.name())
-        .collect();
+    let raised: Vec<&str> =
+        Fault::ALL.iter().filter(|fault| notes::is_raised(world, **fault)).map(|fault| fault.name()).collect();
     let value = json!({
         "dir": world.dir.display().to_string(),
         "port": world.marker.port,

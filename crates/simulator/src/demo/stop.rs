@@ -23,28 +23,16 @@ pub fn stop(world: &World) -> Result<String> {
     };
     let own = std::process::id() as i32;
     let residents = end_all(|| {
-        process_table::all()
-            .into_iter()
-            .filter(|process| process.pid != own && lives_in(process, world))
-            .collect()
+        process_table::all().into_iter().filter(|process| process.pid != own && lives_in(process, world)).collect()
     })?;
-    let programs = end_all(|| {
-        process_table::of(world)
-            .into_iter()
-            .filter(|process| process.pid != own)
-            .collect()
-    })?;
+    let programs = end_all(|| process_table::of(world).into_iter().filter(|process| process.pid != own).collect())?;
     for name in [launchd::SERVICE, systemd::SERVICE] {
         let _ = std::fs::remove_file(world.state(&format!("{name}.port")));
     }
     if notes::is_raised(world, Fault::RenameEperm) {
         machine::forbid_renames(world, false)?;
     }
-    Ok(format!(
-        "stopped {}: {} processes ended",
-        world.dir.display(),
-        residents + programs
-    ))
+    Ok(format!("stopped {}: {} processes ended", world.dir.display(), residents + programs))
 }
 
 /// Whether this is Stablehand's daemon or gateway of that world. Its program

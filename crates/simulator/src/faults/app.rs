@@ -32,12 +32,7 @@ pub fn crash_loop(world: &World) -> Result<String> {
 }
 
 /// Changes a setting of the app, which restarts its server.
-pub fn override_setting(
-    world: &World,
-    fault: Fault,
-    column: &'static str,
-    value: i64,
-) -> Result<String> {
+pub fn override_setting(world: &World, fault: Fault, column: &'static str, value: i64) -> Result<String> {
     macos_only(world)?;
     if notes::owner(world) != Owner::App {
         bail!("Ollama.app is not the owner here; nothing was changed");
@@ -53,10 +48,7 @@ pub fn lose_log(world: &World) -> Result<String> {
     notes::raise(world, Fault::ConfigLineMissing, &json!({}))?;
     match world.marker.os {
         Os::Macos => {
-            for file in [
-                world.home().join(".ollama/logs/server.log"),
-                world.path("/opt/homebrew/var/log/ollama.log"),
-            ] {
+            for file in [world.home().join(".ollama/logs/server.log"), world.path("/opt/homebrew/var/log/ollama.log")] {
                 let _ = std::fs::remove_file(file);
             }
         }
@@ -91,15 +83,10 @@ pub fn two_ollamas(world: &World) -> Result<String> {
     layout::install_brew(world, version)?;
     let (label, file) = layout::brew_plist(world);
     let uid = rustix::process::getuid().as_raw();
-    machine::launchctl(
-        world,
-        &["bootstrap", &format!("gui/{uid}"), &file.display().to_string()],
-    )?;
+    machine::launchctl(world, &["bootstrap", &format!("gui/{uid}"), &file.display().to_string()])?;
     machine::open_app(world, &second, true)?;
     let second_runs = machine::wait_until(machine::LIMIT, || {
-        let guis = machine::pids(world, |process| {
-            process.is_gui() && process.executable.starts_with(&second)
-        });
+        let guis = machine::pids(world, |process| process.is_gui() && process.executable.starts_with(&second));
         !guis.is_empty() && machine::pids(world, Process::is_gui).len() == guis.len()
     });
     if !second_runs {
@@ -112,9 +99,5 @@ pub fn two_ollamas(world: &World) -> Result<String> {
 fn restart_server(world: &World) -> Result<()> {
     let before = machine::pids(world, Process::is_serve);
     machine::end(&before, Signal::TERM)?;
-    if machine::wait_for_server(world, machine::LIMIT) {
-        Ok(())
-    } else {
-        bail!("the server did not come back")
-    }
+    if machine::wait_for_server(world, machine::LIMIT) { Ok(()) } else { bail!("the server did not come back") }
 }

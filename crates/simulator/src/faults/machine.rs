@@ -32,10 +32,7 @@ pub fn wait_until(limit: Duration, holds: impl Fn() -> bool) -> bool {
 pub fn port_of(world: &World, server: &Process) -> u16 {
     let lookup = |key: &str| {
         let prefix = format!("{key}=");
-        server
-            .environment
-            .iter()
-            .find_map(|variable| variable.strip_prefix(&prefix).map(str::to_owned))
+        server.environment.iter().find_map(|variable| variable.strip_prefix(&prefix).map(str::to_owned))
     };
     Environment::read(lookup, world.marker.port, "", true).port
 }
@@ -56,11 +53,7 @@ pub fn wait_for_server(world: &World, limit: Duration) -> bool {
 
 /// Pids of the processes of one kind.
 pub fn pids(world: &World, wanted: impl Fn(&Process) -> bool) -> Vec<i32> {
-    process_table::of(world)
-        .iter()
-        .filter(|process| wanted(process))
-        .map(|process| process.pid)
-        .collect()
+    process_table::of(world).iter().filter(|process| wanted(process)).map(|process| process.pid).collect()
 }
 
 /// Signals processes and waits until they are gone.
@@ -121,12 +114,7 @@ pub fn start_ollama(world: &World) -> Result<()> {
 
 /// `open -a`, as someone at the screen does it.
 pub fn open_app(world: &World, bundle: &std::path::Path, fresh: bool) -> Result<()> {
-    let opening = Opening {
-        bundle: bundle.to_owned(),
-        arguments: Vec::new(),
-        environment: Vec::new(),
-        fresh,
-    };
+    let opening = Opening { bundle: bundle.to_owned(), arguments: Vec::new(), environment: Vec::new(), fresh };
     let reply = wire::ask(world, launchd::SERVICE, &launchd::Request::Open(opening))?;
     if reply.code != 0 {
         bail!("{}", reply.stderr.trim_end());
@@ -164,16 +152,8 @@ pub fn spawn(world: &World, words: &[&str]) -> Result<()> {
     let output = PathBuf::from("/dev/null");
     let environment = Vec::new();
     let reply = match world.marker.os {
-        Os::Macos => wire::ask(
-            world,
-            launchd::SERVICE,
-            &launchd::Request::Spawn { arguments, environment, output },
-        )?,
-        Os::Linux => wire::ask(
-            world,
-            systemd::SERVICE,
-            &systemd::Request::Spawn { arguments, environment, output },
-        )?,
+        Os::Macos => wire::ask(world, launchd::SERVICE, &launchd::Request::Spawn { arguments, environment, output })?,
+        Os::Linux => wire::ask(world, systemd::SERVICE, &systemd::Request::Spawn { arguments, environment, output })?,
     };
     if reply.code != 0 {
         bail!("{}", reply.stderr.trim_end());

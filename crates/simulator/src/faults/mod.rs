@@ -18,6 +18,8 @@ pub struct Details {
     pub model: Option<String>,
     /// Length, for faults that have one.
     pub seconds: Option<u64>,
+    /// How often, for faults that are counted.
+    pub times: Option<u64>,
 }
 
 macro_rules! faults {
@@ -50,7 +52,8 @@ macro_rules! faults {
 }
 
 faults! {
-    SessionChangedByHand = "session-changed-by-hand": "someone sets NUM_PARALLEL 7, MAX_LOADED_MODELS 5 and MAX_QUEUE 99 by hand and restarts Ollama (on Linux: in zzz-local.conf)",
+    SessionChangedByHand = "session-changed-by-hand": "someone sets NUM_PARALLEL 7, MAX_LOADED_MODELS 5 and MAX_QUEUE 99 by hand and restarts Ollama (on Linux: in Stablehand's own drop-in, or override.conf if there is none)",
+    LaterDropIn = "later-drop-in": "Linux: someone sets the same values in zzz-local.conf, which beats every other drop-in, and restarts Ollama",
     Open600Twice = "open-600-twice": "the next two starts through open fail with error -600",
     OpenActivatesDyingApp = "open-activates-dying-app": "the next start through open says nothing, exits 0 and starts nothing",
     Bootstrap5AfterBootout = "bootstrap-5-after-bootout": "a job drains for 4 s after bootout and cannot be bootstrapped meanwhile (lasting)",
@@ -88,10 +91,7 @@ faults! {
 
 /// All names with one line each.
 pub fn list() -> String {
-    Fault::ALL
-        .iter()
-        .map(|fault| format!("{:<27} {}\n", fault.name(), fault.words()))
-        .collect()
+    Fault::ALL.iter().map(|fault| format!("{:<27} {}\n", fault.name(), fault.words())).collect()
 }
 
 /// Raises the fault of that name and returns when its effect is complete.
@@ -106,9 +106,11 @@ pub fn raise(world: &World, name: &str, details: &Details) -> Result<String> {
     let seconds = |default: u64| json!({ "seconds": details.seconds.unwrap_or(default) });
     match fault {
         Fault::SessionChangedByHand => session::changed_by_hand(world),
+        Fault::LaterDropIn => session::later_drop_in(world),
         Fault::Open600Twice => {
             macos_only(world)?;
-            lasting(&json!({ "times": 2 }), "the next two starts through open fail with -600")
+            let times = details.times.unwrap_or(2);
+            lasting(&json!({ "times": times }), &format!("the next {times} starts through open fail with -600"))
         }
         Fault::OpenActivatesDyingApp => {
             macos_only(world)?;
@@ -195,6 +197,7 @@ fn clear(world: &World) -> Result<String> {
             Fault::ExposeOn => crate::app::settings::set(world, "expose", 0)?,
             Fault::RunnerStopped => runners::go_on(world),
             Fault::SessionChangedByHand
+            | Fault::LaterDropIn
             | Fault::Open600Twice
             | Fault::OpenActivatesDyingApp
             | Fault::Bootstrap5AfterBootout
@@ -225,11 +228,7 @@ fn clear(world: &World) -> Result<String> {
         notes::clear(world, fault);
         cleared.push(fault.name());
     }
-    Ok(if cleared.is_empty() {
-        "no fault was raised".to_owned()
-    } else {
-        format!("cleared {}", cleared.join(", "))
-    })
+    Ok(if cleared.is_empty() { "no fault was raised".to_owned() } else { format!("cleared {}", cleared.join(", ")) })
 }
 
 #[cfg(test)]

@@ -19,43 +19,41 @@ const DEFAULT_MODEL: &str = "smollm:135m";
 pub fn disturb(world: &World, fault: Fault, details: &Details) -> Result<String> {
     let (runner, model) = runner_of(world, details.model.as_deref())?;
     let pid = runner.pid;
-    match fault {
-        Fault::RunnerKilled => {
-            machine::end(&[pid], Signal::KILL)?;
-            return Ok(format!("the runner {pid} of {model} was killed"));
-        }
-        Fault::RunnerStopped => {
-            process_table::signal(pid, Signal::STOP);
-            let stopped = machine::wait_until(machine::LIMIT, || {
-                process_table::of(world)
-                    .iter()
-                    .any(|process| process.pid == pid && process.state == 'T')
-            });
-            if !stopped {
-                bail!("the runner {pid} does not stop");
-            }
-            notes::raise(world, fault, &json!({ "pid": pid, "model": model }))?;
-            return Ok(format!("the runner {pid} of {model} is stopped"));
-        }
-        _ => notes::raise(world, fault, &json!({ "pid": pid, "model": model }))?,
+    if fault == Fault::RunnerKilled {
+        machine::end(&[pid], Signal::KILL)?;
+        return Ok(format!("the runner {pid} of {model} was killed"));
     }
+    if fault == Fault::RunnerStopped {
+        process_table::signal(pid, Signal::STOP);
+        let stopped = machine::wait_until(machine::LIMIT, || {
+            process_table::of(world).iter().any(|process| process.pid == pid && process.state == 'T')
+        });
+        if !stopped {
+            bail!("the runner {pid} does not stop");
+        }
+    }
+    notes::raise(world, fault, &json!({ "pid": pid, "model": model }))?;
     Ok(format!("the runner {pid} of {model}: {}", fault.words()))
 }
 
 /// Kills the server; a runner stays.
 pub fn orphan(world: &World, details: &Details) -> Result<String> {
-    if matches!(notes::owner(world), Owner::Systemd | Owner::UserUnit) {
-        bail!("systemd ends the whole control group of a unit, so no runner is left behind; nothing was changed");
+    match notes::owner(world) {
+        Owner::App | Owner::Manual | Owner::None => {}
+        Owner::Brew => {
+            bail!("launchd ends the process group of its job, so no runner is left behind; nothing was changed")
+        }
+        Owner::Systemd | Owner::UserUnit | Owner::Container => {
+            bail!("the whole control group ends with the server, so no runner is left behind; nothing was changed")
+        }
     }
     let (runner, model) = runner_of(world, details.model.as_deref())?;
-    let servers = machine::pids(world, |process| {
-        process.is_serve() && process.pid == runner.ppid
-    });
+    let servers = machine::pids(world, |process| process.is_serve() && process.pid == runner.ppid);
     machine::end(&servers, Signal::KILL)?;
     if !process_table::is_alive(runner.pid) {
         bail!("the runner {} ended with its server", runner.pid);
     }
-    let kept = matches!(notes::owner(world), Owner::App | Owner::Brew | Owner::Container);
+    let kept = notes::owner(world) == Owner::App;
     if kept && !machine::wait_for_server(world, machine::LIMIT) {
         bail!("the runner {} is orphaned but no new server answers", runner.pid);
     }
@@ -75,8 +73,8 @@ fn runner_of(world: &World, model: Option<&str>) -> Result<(Process, String)> {
         return Ok(found);
     }
     let wanted = model.unwrap_or(DEFAULT_MODEL);
-    let port = machine::answering_port(world)
-        .context("no server answers, so no model can be loaded; nothing was changed")?;
+    let port =
+        machine::answering_port(world).context("no server answers, so no model can be loaded; nothing was changed")?;
     let body = json!({ "model": wanted, "stream": false }).to_string();
     http_probe::post(port, "/api/generate", &body, Duration::from_secs(90))
         .with_context(|| format!("{wanted} cannot be loaded; nothing was changed"))?;

@@ -8,11 +8,8 @@ use crate::systemd::Scope;
 use crate::world::{Os, Owner, World, notes, write_whole};
 use crate::{launchd, wire};
 
-const BY_HAND: [(&str, &str); 3] = [
-    ("OLLAMA_NUM_PARALLEL", "7"),
-    ("OLLAMA_MAX_LOADED_MODELS", "5"),
-    ("OLLAMA_MAX_QUEUE", "99"),
-];
+const BY_HAND: [(&str, &str); 3] =
+    [("OLLAMA_NUM_PARALLEL", "7"), ("OLLAMA_MAX_LOADED_MODELS", "5"), ("OLLAMA_MAX_QUEUE", "99")];
 
 /// Someone changes the values behind Stablehand's back and restarts Ollama.
 pub fn changed_by_hand(world: &World) -> Result<String> {
@@ -25,27 +22,48 @@ pub fn changed_by_hand(world: &World) -> Result<String> {
             machine::start_ollama(world)?;
         }
         Os::Linux => {
-            let scope = match notes::owner(world) {
-                Owner::Systemd => Scope::System,
-                Owner::UserUnit => Scope::User,
-                Owner::App | Owner::Brew | Owner::Manual | Owner::Container | Owner::None => {
-                    bail!("Ollama has no unit in this world; nothing was changed");
-                }
-            };
-            let lines: String = BY_HAND
-                .iter()
-                .map(|(key, value)| format!("Environment=\"{key}={value}\"\n"))
-                .collect();
-            let file = scope.folder(world).join("ollama.service.d/zzz-local.conf");
-            write_whole(&file, format!("[Service]\n{lines}").as_bytes())?;
-            machine::systemctl(world, scope, &["daemon-reload"])?;
-            machine::systemctl(world, scope, &["restart", "ollama"])?;
+            let folder = unit_scope(world)?.folder(world).join("ollama.service.d");
+            let ours = folder.join("zz-stablehand.conf");
+            let file = if ours.exists() { ours } else { folder.join("override.conf") };
+            edit_drop_in(world, &file)?;
         }
     }
     if !machine::wait_for_server(world, machine::LIMIT) {
         bail!("the values were set but Ollama does not answer");
     }
     Ok("someone set the values by hand and restarted Ollama".to_owned())
+}
+
+/// Someone writes a drop-in that beats Stablehand's.
+pub fn later_drop_in(world: &World) -> Result<String> {
+    if world.marker.os != Os::Linux {
+        bail!("drop-ins exist on Linux only; nothing was changed");
+    }
+    let file = unit_scope(world)?.folder(world).join("ollama.service.d/zzz-local.conf");
+    edit_drop_in(world, &file)?;
+    if !machine::wait_for_server(world, machine::LIMIT) {
+        bail!("the values were set but Ollama does not answer");
+    }
+    Ok(format!("someone wrote {} and restarted Ollama", file.display()))
+}
+
+/// The manager that has Ollama's unit.
+fn unit_scope(world: &World) -> Result<Scope> {
+    match notes::owner(world) {
+        Owner::Systemd => Ok(Scope::System),
+        Owner::UserUnit => Ok(Scope::User),
+        Owner::App | Owner::Brew | Owner::Manual | Owner::Container | Owner::None => {
+            bail!("Ollama has no unit in this world; nothing was changed")
+        }
+    }
+}
+
+fn edit_drop_in(world: &World, file: &std::path::Path) -> Result<()> {
+    let lines: String = BY_HAND.iter().map(|(key, value)| format!("Environment=\"{key}={value}\"\n")).collect();
+    write_whole(file, format!("[Service]\n{lines}").as_bytes())?;
+    let scope = unit_scope(world)?;
+    machine::systemctl(world, scope, &["daemon-reload"])?;
+    machine::systemctl(world, scope, &["restart", "ollama"])
 }
 
 /// The person at the screen leaves.
@@ -66,9 +84,7 @@ pub fn agents_disabled(world: &World) -> Result<String> {
         machine::launchctl(world, &["disable", &target])?;
         // A job that is not loaded needs no unloading.
         let _ = machine::launchctl(world, &["bootout", &target]);
-        let gone = machine::wait_until(machine::LIMIT, || {
-            machine::launchctl(world, &["print", &target]).is_err()
-        });
+        let gone = machine::wait_until(machine::LIMIT, || machine::launchctl(world, &["print", &target]).is_err());
         if !gone {
             bail!("{label} is disabled but does not unload");
         }

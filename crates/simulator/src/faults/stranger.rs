@@ -39,9 +39,8 @@ pub fn take_port(world: &World) -> Result<String> {
     }
     machine::stop_ollama(world)?;
     machine::spawn(world, &[&program.display().to_string()])?;
-    let taken = machine::wait_until(machine::LIMIT, || {
-        std::net::TcpStream::connect(("127.0.0.1", world.marker.port)).is_ok()
-    });
+    let taken =
+        machine::wait_until(machine::LIMIT, || std::net::TcpStream::connect(("127.0.0.1", world.marker.port)).is_ok());
     if !taken {
         bail!("the other program did not get the port; Ollama is stopped");
     }

@@ -43,9 +43,7 @@ pub fn open(shared: &Shared, opening: Opening) -> Reply {
         if state.shutting_down || !notes::console_in_use(&state.world) {
             return refused;
         }
-        let running = process_table::of(&state.world)
-            .iter()
-            .any(|process| process.executable == executable);
+        let running = process_table::of(&state.world).iter().any(|process| process.executable == executable);
         if running && !opening.fresh {
             return Reply::quiet();
         }
@@ -71,12 +69,7 @@ pub fn open(shared: &Shared, opening: Opening) -> Reply {
 }
 
 /// Starts a program that is neither app nor job.
-pub fn spawn_program(
-    shared: &Shared,
-    arguments: &[String],
-    environment: &[(String, String)],
-    log: &Path,
-) -> Reply {
+pub fn spawn_program(shared: &Shared, arguments: &[String], environment: &[(String, String)], log: &Path) -> Reply {
     match arguments.split_first() {
         Some((program, rest)) => start(shared, Path::new(program), rest, environment, Some(log)),
         None => Reply::failed(64, "no program"),
@@ -89,10 +82,7 @@ pub fn resurrect(shared: &Shared) -> Reply {
     let values: Vec<(String, String)> = shared.borrow().session.clone().into_iter().collect();
     let shared = Rc::clone(shared);
     tokio::task::spawn_local(async move {
-        let executable = shared
-            .borrow()
-            .world
-            .path("/Applications/Ollama.app/Contents/MacOS/Ollama");
+        let executable = shared.borrow().world.path("/Applications/Ollama.app/Contents/MacOS/Ollama");
         loop {
             let guis: Vec<i32> = process_table::of(&shared.borrow().world)
                 .iter()

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -103,7 +102,9 @@ pub async fn launchctl(shared: &Shared, arguments: &[String]) -> Reply {
         [] => Reply::failed(64, "Usage: launchctl <subcommand> ... | help [subcommand]"),
         [verb, ..] => Reply::failed(
             64,
-            format!("Unrecognized subcommand or wrong arguments: {verb}\nUsage: launchctl <subcommand> ... | help [subcommand]"),
+            format!(
+                "Unrecognized subcommand or wrong arguments: {verb}\nUsage: launchctl <subcommand> ... | help [subcommand]"
+            ),
         ),
     }
 }
@@ -192,27 +193,18 @@ fn bootout(shared: &Shared, target: &str) -> Reply {
 }
 
 async fn kickstart(shared: &Shared, options: &[&str], target: &str) -> Reply {
-    let has = |letter: char| {
-        options
-            .iter()
-            .any(|option| option.starts_with('-') && option.contains(letter))
-    };
+    let has = |letter: char| options.iter().any(|option| option.starts_with('-') && option.contains(letter));
     let (uid, label) = match service(shared, target) {
         Ok(found) => found,
         Err(reply) => return reply,
     };
-    let state = shared.borrow();
-    let Some(job) = state.jobs.get(&label) else {
-        return Reply::failed(
-            113,
-            format!("Could not find service \"{label}\" in domain for user gui: {uid}"),
-        );
+    let found = {
+        let state = shared.borrow();
+        state.jobs.get(&label).map(|job| (job.pid, jobs::patience(&state, job) * 2))
     };
-    let (pid, limit) = (
-        job.pid,
-        state.world.clock.real(Duration::from_secs(job.plist.exit_timeout_s + 1)),
-    );
-    drop(state);
+    let Some((pid, limit)) = found else {
+        return Reply::failed(113, format!("Could not find service \"{label}\" in domain for user gui: {uid}"));
+    };
     if let Some(pid) = pid
         && has('k')
     {
@@ -220,7 +212,7 @@ async fn kickstart(shared: &Shared, options: &[&str], target: &str) -> Reply {
         process_table::wait_gone(pid, limit).await;
         // The end of a process is noted by its own task.
         while shared.borrow().jobs.get(&label).is_some_and(|job| job.pid == Some(pid)) {
-            tokio::time::sleep(Duration::from_millis(2)).await;
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
         }
     }
     jobs::start(shared, &label);
@@ -233,12 +225,8 @@ async fn kickstart(shared: &Shared, options: &[&str], target: &str) -> Reply {
 
 fn print_target(shared: &Shared, target: &str) -> Reply {
     match Target::parse(target) {
-        Some(Target::Domain { uid }) if domain_exists(shared, uid) => {
-            Reply::said(print::domain(&shared.borrow()))
-        }
-        Some(Target::Domain { .. }) => {
-            Reply::failed(125, "Domain does not support specified action")
-        }
+        Some(Target::Domain { uid }) if domain_exists(shared, uid) => Reply::said(print::domain(&shared.borrow())),
+        Some(Target::Domain { .. }) => Reply::failed(125, "Domain does not support specified action"),
         Some(Target::System) => Reply::said("system = {\n\ttype = system\n}\n"),
         Some(Target::Service { .. }) | None => match service(shared, target) {
             Ok((uid, label)) => {
@@ -292,10 +280,7 @@ fn kill(shared: &Shared, signal: &str, target: &str) -> Reply {
     };
     let pid = shared.borrow().jobs.get(&label).map(|job| job.pid);
     match pid {
-        None => Reply::failed(
-            113,
-            format!("Could not find service \"{label}\" in domain for user gui: {uid}"),
-        ),
+        None => Reply::failed(113, format!("Could not find service \"{label}\" in domain for user gui: {uid}")),
         Some(None) => Reply::failed(3, "Could not kill service: 3: No such process"),
         Some(Some(pid)) => match signal_named(signal) {
             Some(signal) => {
@@ -338,7 +323,8 @@ fn legacy_load(shared: &Shared, options: &[&str], path: &str) -> Reply {
     Reply {
         code: 0,
         stdout: String::new(),
-        stderr: "Load failed: 5: Input/output error\nTry running `launchctl bootstrap` as root for richer errors.\n".to_owned(),
+        stderr: "Load failed: 5: Input/output error\nTry running `launchctl bootstrap` as root for richer errors.\n"
+            .to_owned(),
     }
 }
 
@@ -355,7 +341,8 @@ fn legacy_unload(shared: &Shared, options: &[&str], path: &str) -> Reply {
     Reply {
         code: 0,
         stdout: String::new(),
-        stderr: "Unload failed: 5: Input/output error\nTry running `launchctl bootout` as root for richer errors.\n".to_owned(),
+        stderr: "Unload failed: 5: Input/output error\nTry running `launchctl bootout` as root for richer errors.\n"
+            .to_owned(),
     }
 }
 
@@ -366,10 +353,7 @@ mod tests {
     #[test]
     fn targets_are_told_apart() {
         assert_eq!(Target::parse("gui/501"), Some(Target::Domain { uid: 501 }));
-        assert_eq!(
-            Target::parse("gui/501/a.b"),
-            Some(Target::Service { uid: 501, label: "a.b".into() })
-        );
+        assert_eq!(Target::parse("gui/501/a.b"), Some(Target::Service { uid: 501, label: "a.b".into() }));
         assert_eq!(Target::parse("system/x"), Some(Target::System));
         assert_eq!(Target::parse("pid/1"), None);
     }

@@ -87,27 +87,16 @@ pub fn read(path: &Path, uid: u32) -> Result<JobPlist, Refusal> {
 fn parse(dictionary: &Dictionary, path: &Path) -> Result<JobPlist, Refusal> {
     let text = |key: &str| dictionary.get(key).and_then(Value::as_string).map(str::to_owned);
     let flag = |key: &str| dictionary.get(key).and_then(Value::as_boolean).unwrap_or(false);
-    let number = |key: &str| {
-        dictionary
-            .get(key)
-            .and_then(Value::as_unsigned_integer)
-    };
+    let number = |key: &str| dictionary.get(key).and_then(Value::as_unsigned_integer);
     let label = text("Label").filter(|label| !label.is_empty()).ok_or(Refusal::Label)?;
     let mut arguments: Vec<String> = dictionary
         .get("ProgramArguments")
         .and_then(Value::as_array)
-        .map(|values| {
-            values
-                .iter()
-                .filter_map(|value| value.as_string().map(str::to_owned))
-                .collect()
-        })
+        .map(|values| values.iter().filter_map(|value| value.as_string().map(str::to_owned)).collect())
         .unwrap_or_default();
     let named = text("Program").or_else(|| text("BundleProgram"));
     let program_is_inferred = named.is_none();
-    let program = named
-        .or_else(|| arguments.first().cloned())
-        .ok_or(Refusal::Program)?;
+    let program = named.or_else(|| arguments.first().cloned()).ok_or(Refusal::Program)?;
     if arguments.is_empty() {
         arguments.push(program.clone());
     }
@@ -155,11 +144,8 @@ mod tests {
     fn write(name: &str, body: &str, mode: u32) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
-        std::fs::write(
-            &path,
-            format!("<?xml version=\"1.0\"?><plist version=\"1.0\"><dict>{body}</dict></plist>"),
-        )
-        .unwrap();
+        std::fs::write(&path, format!("<?xml version=\"1.0\"?><plist version=\"1.0\"><dict>{body}</dict></plist>"))
+            .unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         (folder, path)
     }
@@ -186,9 +172,7 @@ mod tests {
         assert_eq!(read(&other_name, uid()).unwrap_err(), Refusal::Label);
         let (_b, writable) = write("a.b.plist", GOOD, 0o664);
         assert_eq!(read(&writable, uid()).unwrap_err(), Refusal::Permissions);
-        let number = format!(
-            "{GOOD}<key>EnvironmentVariables</key><dict><key>A</key><integer>4</integer></dict>"
-        );
+        let number = format!("{GOOD}<key>EnvironmentVariables</key><dict><key>A</key><integer>4</integer></dict>");
         let (_c, numeric) = write("a.b.plist", &number, 0o644);
         assert_eq!(read(&numeric, uid()).unwrap_err(), Refusal::Environment);
         assert_eq!(read(Path::new("/nonexistent/a.plist"), uid()).unwrap_err(), Refusal::Unreadable);

@@ -137,6 +137,11 @@ pub fn start(shared: &Shared, label: &str) {
     }
 }
 
+/// Real time between SIGTERM and SIGKILL.
+pub fn patience(state: &Launchd, job: &Job) -> Duration {
+    state.world.clock.real_for_processes(Duration::from_secs(job.plist.exit_timeout_s))
+}
+
 /// Ends a job's process: SIGTERM, then SIGKILL after its exit timeout.
 pub fn stop_process(shared: &Shared, label: &str) {
     let (pid, timeout) = {
@@ -147,8 +152,7 @@ pub fn stop_process(shared: &Shared, label: &str) {
         let Some(pid) = job.pid else {
             return;
         };
-        let timeout = Duration::from_secs(job.plist.exit_timeout_s);
-        (pid, state.world.clock.real(timeout))
+        (pid, patience(&state, job))
     };
     process_table::signal(pid, Signal::TERM);
     let shared = Rc::clone(shared);
@@ -168,9 +172,7 @@ pub fn drain(shared: &Shared, label: &str) {
     let least = {
         let mut state = shared.borrow_mut();
         let least = notes::raised(&state.world, Fault::Bootstrap5AfterBootout)
-            .map_or(LEAST_DRAIN, |parameters| {
-                Duration::from_secs(parameters["seconds"].as_u64().unwrap_or(4))
-            });
+            .map_or(LEAST_DRAIN, |parameters| Duration::from_secs(parameters["seconds"].as_u64().unwrap_or(4)));
         let least = state.world.clock.real(least);
         let Some(job) = state.jobs.get_mut(label) else {
             return;
@@ -184,11 +186,7 @@ pub fn drain(shared: &Shared, label: &str) {
     tokio::task::spawn_local(async move {
         tokio::time::sleep(least).await;
         loop {
-            let running = shared
-                .borrow()
-                .jobs
-                .get(&label)
-                .is_some_and(|job| job.pid.is_some());
+            let running = shared.borrow().jobs.get(&label).is_some_and(|job| job.pid.is_some());
             if !running {
                 break;
             }
@@ -251,11 +249,8 @@ async fn after_end(shared: Shared, label: String, serial: u64) {
         Duration::from_secs(job.plist.throttle_s).saturating_sub(ran).div_f64(speed_of)
     };
     tokio::time::sleep(delay).await;
-    let waiting = shared
-        .borrow()
-        .jobs
-        .get(&label)
-        .is_some_and(|job| job.serial == serial && job.respawning && !job.draining);
+    let waiting =
+        shared.borrow().jobs.get(&label).is_some_and(|job| job.serial == serial && job.respawning && !job.draining);
     if waiting {
         start(&shared, &label);
     }

@@ -43,9 +43,8 @@ pub async fn log_out(shared: &Shared) -> Reply {
     }
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
-        let apps_left = process_table::of(&shared.borrow().world)
-            .iter()
-            .any(|process| process.is_gui() || process.is_serve());
+        let apps_left =
+            process_table::of(&shared.borrow().world).iter().any(|process| process.is_gui() || process.is_serve());
         let jobs_left = !shared.borrow().jobs.is_empty();
         if (!apps_left && !jobs_left) || Instant::now() > deadline {
             break;
@@ -80,9 +79,8 @@ async fn load_agents(shared: &Shared) {
     }
     let deadline = Instant::now() + ONE_SHOT_LIMIT;
     loop {
-        let running = one_shots.iter().any(|label| {
-            shared.borrow().jobs.get(label).is_some_and(|job| job.pid.is_some())
-        });
+        let running =
+            one_shots.iter().any(|label| shared.borrow().jobs.get(label).is_some_and(|job| job.pid.is_some()));
         if !running || Instant::now() > deadline {
             return;
         }
@@ -99,10 +97,7 @@ fn load_login_item(shared: &Shared) {
         return;
     }
     drop(state);
-    let program = bundle
-        .join("Contents/Frameworks/Squirrel.framework/Versions/A/Squirrel")
-        .display()
-        .to_string();
+    let program = bundle.join("Contents/Frameworks/Squirrel.framework/Versions/A/Squirrel").display().to_string();
     jobs::load(
         shared,
         JobPlist {

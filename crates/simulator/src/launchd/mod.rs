@@ -142,9 +142,7 @@ async fn answer(shared: Shared, request: Request) -> Reply {
         Request::Login { agents_first } => login::log_in(&shared, agents_first).await,
         Request::Logout => login::log_out(&shared).await,
         Request::Resurrect => apps::resurrect(&shared),
-        Request::Session => {
-            Reply::said(serde_json::to_string(&shared.borrow().session).unwrap_or_default())
-        }
+        Request::Session => Reply::said(serde_json::to_string(&shared.borrow().session).unwrap_or_default()),
         Request::ShutDown => {
             shared.borrow_mut().shutting_down = true;
             Reply::quiet()

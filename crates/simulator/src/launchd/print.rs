@@ -195,9 +195,7 @@ pub fn list_one(state: &Launchd, label: &str) -> Reply {
 fn disabled_rows(labels: &BTreeMap<String, bool>) -> String {
     labels
         .iter()
-        .map(|(label, off)| {
-            format!("\t\t\"{label}\" => {}\n", if *off { "disabled" } else { "enabled" })
-        })
+        .map(|(label, off)| format!("\t\t\"{label}\" => {}\n", if *off { "disabled" } else { "enabled" }))
         .collect()
 }
 

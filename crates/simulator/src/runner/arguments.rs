@@ -27,8 +27,7 @@ pub struct Arguments {
 }
 
 /// Types that the key/value cache can have.
-const CACHE_TYPES: [&str; 9] =
-    ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"];
+const CACHE_TYPES: [&str; 9] = ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"];
 
 impl Arguments {
     /// Reads the arguments after the program's name. The error is what the
@@ -66,9 +65,7 @@ impl Arguments {
 }
 
 fn number<N: std::str::FromStr>(flag: &str, value: Option<&str>) -> Result<N, String> {
-    value
-        .and_then(|value| value.parse().ok())
-        .ok_or_else(|| format!("error while handling argument \"{flag}\": stoi"))
+    value.and_then(|value| value.parse().ok()).ok_or_else(|| format!("error while handling argument \"{flag}\": stoi"))
 }
 
 #[cfg(test)]

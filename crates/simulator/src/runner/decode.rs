@@ -300,10 +300,7 @@ async fn fill(runner: &Runner, pace: &mut Pace, id: usize) {
         task.prompt_ms += time.as_secs_f64() * 1000.0;
         match runner.kind {
             Kind::LlamaServer => output::say_progress(id, task),
-            Kind::Mlx => say(&format!(
-                "Prompt processing progress processed={} total={}",
-                task.processed, task.prompt
-            )),
+            Kind::Mlx => say(&format!("Prompt processing progress processed={} total={}", task.processed, task.prompt)),
             Kind::Old => {}
         }
         task.prompt

@@ -19,14 +19,11 @@ use super::{Runner, count_tokens, output};
 
 /// The routes of the program that is played.
 pub fn router(runner: Arc<Runner>) -> Router {
-    let router = Router::new()
-        .route("/health", get(health))
-        .route("/completion", post(completion));
+    let router = Router::new().route("/health", get(health)).route("/completion", post(completion));
     let router = match runner.kind {
-        Kind::LlamaServer => router
-            .route("/slots", get(slots))
-            .route("/props", get(properties))
-            .route("/metrics", get(metrics)),
+        Kind::LlamaServer => {
+            router.route("/slots", get(slots)).route("/props", get(properties)).route("/metrics", get(metrics))
+        }
         Kind::Old => router.route("/info", get(information)).route("/load", post(load)),
         Kind::Mlx => router.route("/v1/status", get(mlx_status)),
     };
@@ -122,9 +119,7 @@ async fn completion(State(runner): State<Arc<Runner>>, body: Bytes) -> Response 
     let stream = UnboundedReceiverStream::new(receiver)
         .map(|event| Ok::<_, std::convert::Infallible>(Bytes::from(format!("data: {event}\n\n"))));
     let mut response = Response::new(Body::from_stream(stream));
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     response
 }
 

@@ -130,9 +130,7 @@ async fn live(runner: Arc<Runner>, port: u16) -> ExitCode {
 
 fn model_of(arguments: &Arguments) -> Option<Model> {
     if arguments.kind == Kind::Mlx {
-        return models::of_a_new_world()
-            .into_iter()
-            .find(|model| model.name == arguments.model);
+        return models::of_a_new_world().into_iter().find(|model| model.name == arguments.model);
     }
     let text = std::fs::read_to_string(&arguments.model).ok()?;
     serde_json::from_str(&text).ok()

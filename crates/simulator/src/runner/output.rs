@@ -8,8 +8,8 @@ use super::decode::{State, Task, Totals};
 use super::{Runner, say};
 
 const WORDS: [&str; 24] = [
-    "The", "stable", "is", "quiet", "and", "every", "horse", "has", "its", "own", "stall", "with",
-    "fresh", "hay", "while", "the", "keeper", "walks", "past", "each", "door", "once", "an", "hour.",
+    "The", "stable", "is", "quiet", "and", "every", "horse", "has", "its", "own", "stall", "with", "fresh", "hay",
+    "while", "the", "keeper", "walks", "past", "each", "door", "once", "an", "hour.",
 ];
 
 const MIB: f64 = 1_048_576.0;
@@ -38,10 +38,7 @@ pub fn say_load(runner: &Runner, context: u64, slots: u64) {
     say("load_tensors: loading model tensors, this can take a while... (load_mode = mmap)");
     let layers = model.block_count() + 1;
     say(&format!("load_tensors: offloaded {layers}/{layers} layers to GPU"));
-    say(&format!(
-        "load_tensors:  MTL0_Mapped model buffer size = {:8.2} MiB",
-        model.weights_bytes as f64 / MIB
-    ));
+    say(&format!("load_tensors:  MTL0_Mapped model buffer size = {:8.2} MiB", model.weights_bytes as f64 / MIB));
     say("llama_context: constructing llama_context");
     say(&format!("llama_context: n_seq_max             = {slots}"));
     say(&format!("llama_context: n_ctx                 = {}", context * slots));
@@ -52,13 +49,8 @@ pub fn say_load(runner: &Runner, context: u64, slots: u64) {
         "llama_kv_cache:       MTL0 KV buffer size = {:8.2} MiB",
         model.cache_bytes(context, slots) as f64 / MIB
     ));
-    say(&format!(
-        "sched_reserve:       MTL0 compute buffer size = {:8.2} MiB",
-        model.compute_bytes() as f64 / MIB
-    ));
-    say(&format!(
-        "srv    load_model: initializing, n_slots = {slots}, n_ctx_slot = {context}, kv_unified = 'false'"
-    ));
+    say(&format!("sched_reserve:       MTL0 compute buffer size = {:8.2} MiB", model.compute_bytes() as f64 / MIB));
+    say(&format!("srv    load_model: initializing, n_slots = {slots}, n_ctx_slot = {context}, kv_unified = 'false'"));
     for slot in 0..slots {
         say(&format!("slot   load_model: id {slot:2} | task -1 | new slot, n_ctx = {context}"));
     }
@@ -67,13 +59,8 @@ pub fn say_load(runner: &Runner, context: u64, slots: u64) {
 
 /// Prints that a slot takes a task.
 pub fn say_launch(slot: usize, task: &Task, context: u64) {
-    say(&format!(
-        "slot get_availabl: id {slot:2} | task -1 | selected slot by LRU, t_last = -1"
-    ));
-    say(&format!(
-        "slot launch_slot_: id {slot:2} | task {} | processing task, is_child = 0",
-        task.id
-    ));
+    say(&format!("slot get_availabl: id {slot:2} | task -1 | selected slot by LRU, t_last = -1"));
+    say(&format!("slot launch_slot_: id {slot:2} | task {} | processing task, is_child = 0", task.id));
     say(&format!(
         "slot   operator(): id {slot:2} | task {} | new prompt, n_ctx_slot = {context}, n_keep = 0, task.n_tokens = {}",
         task.id, task.prompt
@@ -189,28 +176,49 @@ pub fn properties(runner: &Runner) -> Value {
 
 /// `GET /metrics`.
 pub fn metrics(state: &State) -> String {
-    let Totals { prompt_tokens, prompt_seconds, tokens, token_seconds, decodes, longest } =
-        state.totals.clone();
+    let Totals { prompt_tokens, prompt_seconds, tokens, token_seconds, decodes, longest } = state.totals.clone();
     let rate = |amount: u64, seconds: f64| if seconds > 0.0 { amount as f64 / seconds } else { 0.0 };
     let rows: [(&str, &str, &str, String); 11] = [
-        ("prompt_tokens_total", "counter", "Number of prompt tokens processed, excluding cached tokens", prompt_tokens.to_string()),
+        (
+            "prompt_tokens_total",
+            "counter",
+            "Number of prompt tokens processed, excluding cached tokens",
+            prompt_tokens.to_string(),
+        ),
         ("prompt_tokens_cached_total", "counter", "Number of prompt tokens reused from the cache", "0".into()),
         ("prompt_seconds_total", "counter", "Total time spent processing prompts", format!("{prompt_seconds:.4}")),
         ("tokens_predicted_total", "counter", "Number of generation tokens processed", tokens.to_string()),
-        ("tokens_predicted_seconds_total", "counter", "Total time spent generating tokens", format!("{token_seconds:.4}")),
-        ("n_decode_total", "counter", "Total number of llama_decode() calls, excluding speculative decoding and multimodal decoding", decodes.to_string()),
+        (
+            "tokens_predicted_seconds_total",
+            "counter",
+            "Total time spent generating tokens",
+            format!("{token_seconds:.4}"),
+        ),
+        (
+            "n_decode_total",
+            "counter",
+            "Total number of llama_decode() calls, excluding speculative decoding and multimodal decoding",
+            decodes.to_string(),
+        ),
         ("n_tokens_max", "counter", "Largest observed sequence length (prompt + generation)", longest.to_string()),
-        ("prompt_tokens_seconds", "gauge", "Average prompt throughput in tokens/s", format!("{:.3}", rate(prompt_tokens, prompt_seconds))),
-        ("predicted_tokens_seconds", "gauge", "Average generation throughput in tokens/s", format!("{:.3}", rate(tokens, token_seconds))),
+        (
+            "prompt_tokens_seconds",
+            "gauge",
+            "Average prompt throughput in tokens/s",
+            format!("{:.3}", rate(prompt_tokens, prompt_seconds)),
+        ),
+        (
+            "predicted_tokens_seconds",
+            "gauge",
+            "Average generation throughput in tokens/s",
+            format!("{:.3}", rate(tokens, token_seconds)),
+        ),
         ("requests_processing", "gauge", "Number of requests processing", state.busy().to_string()),
         ("requests_deferred", "gauge", "Number of requests deferred", state.deferred.len().to_string()),
     ];
     let mut text = String::new();
     for (name, kind, help, value) in rows {
-        let _ = writeln!(
-            text,
-            "# HELP llamacpp:{name} {help}\n# TYPE llamacpp:{name} {kind}\nllamacpp:{name} {value}"
-        );
+        let _ = writeln!(text, "# HELP llamacpp:{name} {help}\n# TYPE llamacpp:{name} {kind}\nllamacpp:{name} {value}");
     }
     text
 }
@@ -253,10 +261,7 @@ mod tests {
     #[test]
     fn idle_slots_have_four_keys() {
         let shown = slots(&State::new(2, 4096));
-        assert_eq!(
-            shown[1],
-            json!({"id": 1, "n_ctx": 4096, "speculative": false, "is_processing": false})
-        );
+        assert_eq!(shown[1], json!({"id": 1, "n_ctx": 4096, "speculative": false, "is_processing": false}));
     }
 
     #[test]

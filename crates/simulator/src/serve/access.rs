@@ -31,20 +31,13 @@ pub async fn observe(
         world: Arc::clone(&server.world),
         arrived: arrival.at,
         method: request.method().to_string(),
-        path: request
-            .uri()
-            .path_and_query()
-            .map_or_else(|| "/".to_owned(), ToString::to_string),
+        path: request.uri().path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
         client: client.ip().to_string(),
         status: None,
         phase,
     };
     let origin = request.headers().get(header::ORIGIN).cloned();
-    let host = request
-        .headers()
-        .get(header::HOST)
-        .and_then(|host| host.to_str().ok())
-        .unwrap_or_default();
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let mut response = if !is_allowed_host(host) {
         StatusCode::FORBIDDEN.into_response()
     } else if request.method() == Method::OPTIONS && origin.is_some() {
@@ -73,15 +66,11 @@ pub fn is_allowed_host(host: &str) -> bool {
     }
     if let Ok(address) = name.parse::<std::net::IpAddr>() {
         return match address {
-            std::net::IpAddr::V4(address) => {
-                address.is_loopback() || address.is_private() || address.is_unspecified()
-            }
+            std::net::IpAddr::V4(address) => address.is_loopback() || address.is_private() || address.is_unspecified(),
             std::net::IpAddr::V6(address) => address.is_loopback() || address.is_unspecified(),
         };
     }
-    [".local", ".localhost", ".internal"]
-        .iter()
-        .any(|suffix| name.ends_with(suffix))
+    [".local", ".localhost", ".internal"].iter().any(|suffix| name.ends_with(suffix))
 }
 
 fn preflight() -> Response {

@@ -73,14 +73,12 @@ pub async fn lease(server: &Server, ask: &Ask, arrival: &Arrival) -> Result<(Lea
     if ask.model.is_empty() {
         return Err(Problem::new(StatusCode::BAD_REQUEST, "model is required"));
     }
-    let stored = server.library.find(&ask.model).ok_or_else(|| {
-        Problem::new(StatusCode::NOT_FOUND, format!("model '{}' not found", ask.model))
-    })?;
+    let stored = server
+        .library
+        .find(&ask.model)
+        .ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, format!("model '{}' not found", ask.model)))?;
     let asked = ask.options["num_ctx"].as_u64().filter(|tokens| *tokens > 0);
-    let context = asked
-        .unwrap_or_else(|| server.default_context())
-        .min(stored.model.context_length)
-        .max(4);
+    let context = asked.unwrap_or_else(|| server.default_context()).min(stored.model.context_length).max(4);
     let name = stored.model.name.clone();
     let want = Want {
         stored,
@@ -92,9 +90,7 @@ pub async fn lease(server: &Server, ask: &Ask, arrival: &Arrival) -> Result<(Lea
     match server.scheduler.acquire(want, Arc::clone(&arrival.phase)).await {
         Ok(lease) => Ok((lease, name)),
         Err(Refused::QueueFull) => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, BUSY)),
-        Err(Refused::LoadFailed(message)) => {
-            Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, message))
-        }
+        Err(Refused::LoadFailed(message)) => Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, message)),
     }
 }
 
@@ -104,10 +100,8 @@ pub async fn run(server: &Server, ask: &Ask, arrival: &Arrival) -> Result<Runnin
     let load = server.world.clock.since(arrival.at);
     set(&arrival.phase, Phase::Waiting);
     let gate = Arc::clone(&lease.runner.gate);
-    let permit = gate
-        .acquire_owned()
-        .await
-        .map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, RUNNER_GONE))?;
+    let permit =
+        gate.acquire_owned().await.map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, RUNNER_GONE))?;
     set(&arrival.phase, Phase::Plain);
     let context = lease.runner.context;
     let predict = ask.options["num_predict"].as_i64().unwrap_or(-1);

@@ -57,12 +57,7 @@ impl Drop for Generation {
 
 impl Generation {
     /// Sends the prompt. `None` if the runner went away before it answered.
-    pub async fn start(
-        lease: Lease,
-        permit: OwnedSemaphorePermit,
-        prompt: &str,
-        predict: i64,
-    ) -> Option<Self> {
+    pub async fn start(lease: Lease, permit: OwnedSemaphorePermit, prompt: &str, predict: i64) -> Option<Self> {
         let body = json!({
             "prompt": prompt,
             "n_predict": predict,
@@ -145,9 +140,7 @@ async fn send(
     body: &Value,
 ) -> Option<(Response<Incoming>, tokio::task::JoinHandle<()>)> {
     let stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-        .await
-        .ok()?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
     let connection = AbortOnDrop(Some(tokio::spawn(async move {
         let _ = connection.await;
     })));
@@ -202,10 +195,7 @@ mod tests {
 
     #[test]
     fn lines_of_a_stream_are_understood() {
-        assert_eq!(
-            parse_line(b"data: {\"content\":\"hi\",\"stop\":false}\n"),
-            Some(Piece::Text("hi".into()))
-        );
+        assert_eq!(parse_line(b"data: {\"content\":\"hi\",\"stop\":false}\n"), Some(Piece::Text("hi".into())));
         assert_eq!(parse_line(b":\n"), None);
         let done = parse_line(
             b"data: {\"content\":\"\",\"stop\":true,\"stop_type\":\"limit\",\"tokens_predicted\":3,\"tokens_evaluated\":9,\"timings\":{\"prompt_ms\":1.5,\"predicted_ms\":2.0}}\n",

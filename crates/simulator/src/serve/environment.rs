@@ -72,12 +72,7 @@ const ACCELERATORS: [&str; 7] = [
 
 impl Environment {
     /// Reads the environment through `lookup`.
-    pub fn read(
-        lookup: impl Fn(&str) -> Option<String>,
-        default_port: u16,
-        home: &str,
-        mac: bool,
-    ) -> Self {
+    pub fn read(lookup: impl Fn(&str) -> Option<String>, default_port: u16, home: &str, mac: bool) -> Self {
         let mut reader = Reader { lookup: &lookup, warnings: Vec::new() };
         let mut printed = BTreeMap::new();
         for key in PLAIN {
@@ -118,10 +113,7 @@ impl Environment {
         flag("OLLAMA_NOPRUNE", false);
         flag("OLLAMA_SCHED_SPREAD", false);
         let flash_attention = reader.flag("OLLAMA_FLASH_ATTENTION");
-        printed.insert(
-            "OLLAMA_FLASH_ATTENTION",
-            flash_attention.unwrap_or(false).to_string(),
-        );
+        printed.insert("OLLAMA_FLASH_ATTENTION", flash_attention.unwrap_or(false).to_string());
         let five_minutes = Duration::from_secs(300);
         let keep_alive = match reader.duration("OLLAMA_KEEP_ALIVE") {
             Some(GoDuration::Negative) => None,
@@ -164,11 +156,7 @@ impl Environment {
 
     /// `map[KEY:VALUE …]`, sorted, as Go prints it.
     pub fn printed_map(&self) -> String {
-        let pairs: Vec<String> = self
-            .printed
-            .iter()
-            .map(|(key, value)| format!("{key}:{value}"))
-            .collect();
+        let pairs: Vec<String> = self.printed.iter().map(|(key, value)| format!("{key}:{value}")).collect();
         format!("map[{}]", pairs.join(" "))
     }
 }
@@ -204,9 +192,7 @@ pub fn parse_duration(text: &str) -> Option<GoDuration> {
             .filter(|length| *length > 0)?;
         let amount: f64 = rest[..digits].parse().ok()?;
         rest = &rest[digits..];
-        let unit = rest
-            .find(|character: char| character.is_ascii_digit() || character == '.')
-            .unwrap_or(rest.len());
+        let unit = rest.find(|character: char| character.is_ascii_digit() || character == '.').unwrap_or(rest.len());
         seconds += amount
             * match &rest[..unit] {
                 "ns" => 1e-9,
@@ -234,11 +220,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// The value without surrounding spaces and quotes.
     fn text(&self, key: &str) -> String {
-        (self.lookup)(key)
-            .unwrap_or_default()
-            .trim()
-            .trim_matches(['"', '\''])
-            .to_owned()
+        (self.lookup)(key).unwrap_or_default().trim().trim_matches(['"', '\'']).to_owned()
     }
 
     fn number(&mut self, key: &str, default: u64) -> u64 {
@@ -282,11 +264,7 @@ impl Reader<'_> {
             default_port
         } else {
             port.parse().unwrap_or_else(|_| {
-                self.warnings.push((
-                    "OLLAMA_HOST".to_owned(),
-                    port.to_owned(),
-                    default_port.to_string(),
-                ));
+                self.warnings.push(("OLLAMA_HOST".to_owned(), port.to_owned(), default_port.to_string()));
                 default_port
             })
         };
@@ -309,11 +287,7 @@ fn debug_level(text: &str) -> String {
 }
 
 fn origins(own: &str) -> String {
-    let mut origins: Vec<String> = own
-        .split(',')
-        .filter(|origin| !origin.is_empty())
-        .map(str::to_owned)
-        .collect();
+    let mut origins: Vec<String> = own.split(',').filter(|origin| !origin.is_empty()).map(str::to_owned).collect();
     for host in ["localhost", "127.0.0.1", "0.0.0.0"] {
         for scheme in ["http", "https"] {
             origins.push(format!("{scheme}://{host}"));
@@ -333,12 +307,7 @@ mod tests {
     use super::*;
 
     fn read(pairs: &[(&str, &str)]) -> Environment {
-        let lookup = |key: &str| {
-            pairs
-                .iter()
-                .find(|(name, _)| *name == key)
-                .map(|(_, value)| (*value).to_owned())
-        };
+        let lookup = |key: &str| pairs.iter().find(|(name, _)| *name == key).map(|(_, value)| (*value).to_owned());
         Environment::read(lookup, 41873, "/Users/sim", true)
     }
 

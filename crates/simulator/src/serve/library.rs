@@ -38,11 +38,7 @@ impl Library {
         let mut models = Vec::new();
         for family in std::fs::read_dir(root).into_iter().flatten().flatten() {
             for tag in std::fs::read_dir(family.path()).into_iter().flatten().flatten() {
-                let name = format!(
-                    "{}:{}",
-                    family.file_name().to_string_lossy(),
-                    tag.file_name().to_string_lossy()
-                );
+                let name = format!("{}:{}", family.file_name().to_string_lossy(), tag.file_name().to_string_lossy());
                 if let Some(stored) = self.read(&tag.path(), &name) {
                     models.push(stored);
                 }
@@ -77,8 +73,6 @@ impl Library {
 
 /// A name with its registry cut off and its tag filled in.
 pub fn full_name(name: &str) -> String {
-    let name = name
-        .trim_start_matches("registry.ollama.ai/")
-        .trim_start_matches("library/");
+    let name = name.trim_start_matches("registry.ollama.ai/").trim_start_matches("library/");
     if name.contains(':') { name.to_owned() } else { format!("{name}:latest") }
 }

@@ -26,10 +26,8 @@ pub async fn load(scheduler: &Scheduler, want: &Want) -> Result<Runner, String> 
     }
     match start(scheduler, want, want.context, slots).await {
         Err(failure) if failure.out_of_memory && want.context_is_automatic => {
-            let smaller = SMALLER_CONTEXTS
-                .into_iter()
-                .find(|context| *context < want.context)
-                .ok_or(failure.message)?;
+            let smaller =
+                SMALLER_CONTEXTS.into_iter().find(|context| *context < want.context).ok_or(failure.message)?;
             scheduler.log.warn(
                 "sched.go:520",
                 "llama-server load failed; reducing automatic context and retrying once",
@@ -46,12 +44,7 @@ struct Failure {
     out_of_memory: bool,
 }
 
-async fn start(
-    scheduler: &Scheduler,
-    want: &Want,
-    context: u64,
-    slots: u64,
-) -> Result<Runner, Failure> {
+async fn start(scheduler: &Scheduler, want: &Want, context: u64, slots: u64) -> Result<Runner, Failure> {
     let plain = |message: String| Failure { message, out_of_memory: false };
     let port = crate::ports::free().map_err(|error| plain(format!("no port for the runner: {error}")))?;
     let own = generation(&scheduler.version) >= (0, 30);
@@ -79,10 +72,7 @@ async fn start(
     if !own {
         tokio::spawn(completion::ask_old_runner_to_load(port, context, slots));
     }
-    let limit = scheduler
-        .environment
-        .load_timeout
-        .map(|limit| scheduler.world.clock.real(limit));
+    let limit = scheduler.environment.load_timeout.map(|limit| scheduler.world.clock.real(limit));
     loop {
         if completion::is_healthy(port, Duration::from_secs(2)).await {
             break;
@@ -118,22 +108,9 @@ async fn start(
     }
     scheduler.loading_pid.store(0, Ordering::SeqCst);
     let seconds = scheduler.world.clock.since(began).as_secs_f64();
-    scheduler.log.info(
-        "llama_server.go:598",
-        &format!("{word} started in {seconds:.2} seconds"),
-        &[],
-    );
+    scheduler.log.info("llama_server.go:598", &format!("{word} started in {seconds:.2} seconds"), &[]);
     let session = want.keep_alive.unwrap_or(scheduler.environment.keep_alive);
-    Ok(Runner::new(
-        want.stored.clone(),
-        context,
-        slots,
-        want.options.clone(),
-        pid,
-        port,
-        exited,
-        session,
-    ))
+    Ok(Runner::new(want.stored.clone(), context, slots, want.options.clone(), pid, port, exited, session))
 }
 
 fn announce(scheduler: &Scheduler, want: &Want, program: &str, arguments: &[String], own: bool) {
@@ -149,10 +126,7 @@ fn announce(scheduler: &Scheduler, want: &Want, program: &str, arguments: &[Stri
             ("free_swap", "0 B"),
         ],
     );
-    let command = std::iter::once(program)
-        .chain(arguments.iter().map(String::as_str))
-        .collect::<Vec<_>>()
-        .join(" ");
+    let command = std::iter::once(program).chain(arguments.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
     if own {
         log.info("llama_server.go:188", "using llama-server for model", &[("model", &blob)]);
         log.info("llama_server.go:402", "starting llama-server", &[("cmd", &command)]);
@@ -181,10 +155,7 @@ fn command_line(
     let blob = want.stored.blob.display().to_string();
     if !own {
         let arguments = ["runner", "--ollama-engine", "--model", &blob, "--port", &port.to_string()];
-        return Ok((
-            executable.display().to_string(),
-            arguments.map(str::to_owned).to_vec(),
-        ));
+        return Ok((executable.display().to_string(), arguments.map(str::to_owned).to_vec()));
     }
     let folder = executable.parent().unwrap_or(&executable);
     let candidates = [
@@ -233,4 +204,3 @@ fn command_line(
     }
     Ok((program.display().to_string(), arguments))
 }
-

@@ -56,11 +56,7 @@ impl Log {
         let mut text = if self.old_format {
             format!("{} {source}: {level} {message}", moments::go_plain(now))
         } else {
-            format!(
-                "time={} level={level} source={source} msg={}",
-                moments::slog(now),
-                quoted(message)
-            )
+            format!("time={} level={level} source={source} msg={}", moments::slog(now), quoted(message))
         };
         for (key, value) in fields {
             text.push_str(&format!(" {key}={}", quoted(value)));
@@ -113,26 +109,12 @@ impl Drop for AccessLine {
             (None, Phase::Waiting) => 500,
         };
         let latency = self.world.clock.since(self.arrived);
-        self.log.raw(&access_text(
-            self.world.clock.wall_ms(),
-            status,
-            latency,
-            &self.client,
-            &self.method,
-            &self.path,
-        ));
+        self.log.raw(&access_text(self.world.clock.wall_ms(), status, latency, &self.client, &self.method, &self.path));
     }
 }
 
 /// gin's default access line.
-pub fn access_text(
-    unix_ms: i64,
-    status: u16,
-    latency: Duration,
-    client: &str,
-    method: &str,
-    path: &str,
-) -> String {
+pub fn access_text(unix_ms: i64, status: u16, latency: Duration, client: &str, method: &str, path: &str) -> String {
     format!(
         "[GIN] {} | {status:3} | {:>13} | {client:>15} | {method:<7}  {}",
         moments::gin(unix_ms),
@@ -144,9 +126,7 @@ pub fn access_text(
 /// A value as `slog`'s text handler writes it.
 pub fn quoted(value: &str) -> String {
     let plain = !value.is_empty()
-        && value
-            .chars()
-            .all(|character| !character.is_whitespace() && !matches!(character, '"' | '=' | '\\'));
+        && value.chars().all(|character| !character.is_whitespace() && !matches!(character, '"' | '=' | '\\'));
     if plain { value.to_owned() } else { go_quote(value) }
 }
 

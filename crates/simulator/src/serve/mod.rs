@@ -122,8 +122,7 @@ fn serve(world: World) -> ExitCode {
 async fn live(world: Arc<World>) -> ExitCode {
     let mac = world.marker.os == Os::Macos;
     let home = world.home().display().to_string();
-    let environment =
-        Environment::read(|key| std::env::var(key).ok(), world.marker.port, &home, mac);
+    let environment = Environment::read(|key| std::env::var(key).ok(), world.marker.port, &home, mac);
     let log = Log::new(Arc::clone(&world), environment.debug);
     let version = world.ollama_version();
     let library = Library::new(&environment.models);
@@ -132,10 +131,8 @@ async fn live(world: Arc<World>) -> ExitCode {
         eprintln!("panic: runtime error: invalid memory address or nil pointer dereference");
         return ExitCode::from(2);
     }
-    let (Ok(mut interrupt), Ok(mut terminate)) = (
-        signal(SignalKind::interrupt()),
-        signal(SignalKind::terminate()),
-    ) else {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
         return ExitCode::FAILURE;
     };
     let port = environment.port;
@@ -151,17 +148,8 @@ async fn live(world: Arc<World>) -> ExitCode {
         "0.0.0.0" | "[::]" | "::" => "[::]",
         host => host,
     };
-    log.info(
-        "routes.go:2011",
-        &format!("Listening on {shown}:{port} (version {version})"),
-        &[],
-    );
-    let scheduler = Scheduler::start(
-        Arc::clone(&world),
-        environment.clone(),
-        log.clone(),
-        version.clone(),
-    );
+    log.info("routes.go:2011", &format!("Listening on {shown}:{port} (version {version})"), &[]);
+    let scheduler = Scheduler::start(Arc::clone(&world), environment.clone(), log.clone(), version.clone());
     let server = Arc::new(Server {
         world: Arc::clone(&world),
         environment,
@@ -172,9 +160,7 @@ async fn live(world: Arc<World>) -> ExitCode {
     });
     let serving = async {
         discover(&server).await;
-        if notes::is_raised(&world, Fault::StartNeverAnswers)
-            || notes::consume(&world, Fault::StartHangsOnce)
-        {
+        if notes::is_raised(&world, Fault::StartNeverAnswers) || notes::consume(&world, Fault::StartHangsOnce) {
             std::future::pending::<()>().await;
         }
         let router = native::router(server);
@@ -219,11 +205,7 @@ fn announce(world: &World, environment: &Environment, library: &Library, log: &L
     if !notes::is_raised(world, Fault::ConfigLineMissing) {
         log.info("routes.go:1951", "server config", &[("env", &environment.printed_map())]);
     }
-    log.info(
-        "routes.go:1955",
-        &format!("Ollama cloud disabled: {}", environment.no_cloud),
-        &[],
-    );
+    log.info("routes.go:1955", &format!("Ollama cloud disabled: {}", environment.no_cloud), &[]);
     log.info("images.go:522", &format!("total blobs: {}", library.blobs()), &[]);
     log.info("images.go:529", "total unused blobs removed: 0", &[]);
     if std::env::var("GIN_MODE").as_deref() != Ok("release") {
@@ -265,10 +247,7 @@ async fn discover(server: &Server) {
     server.log.info(
         "routes.go:2058",
         "vram-based default context",
-        &[
-            ("total_vram", &total),
-            ("default_num_ctx", &automatic_context(bytes).to_string()),
-        ],
+        &[("total_vram", &total), ("default_num_ctx", &automatic_context(bytes).to_string())],
     );
 }
 

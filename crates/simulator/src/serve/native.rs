@@ -69,8 +69,7 @@ pub fn parse(body: &Bytes) -> Result<Value, Problem> {
     if body.is_empty() {
         return Err(Problem::new(StatusCode::BAD_REQUEST, "missing request body"));
     }
-    serde_json::from_slice(body)
-        .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))
+    serde_json::from_slice(body).map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))
 }
 
 /// A chat's messages as one prompt.
@@ -199,10 +198,7 @@ async fn embed(
     let request = parse(&body)?;
     let inputs: Vec<String> = match &request["input"] {
         Value::String(text) => vec![text.clone()],
-        Value::Array(texts) => texts
-            .iter()
-            .filter_map(|text| text.as_str().map(str::to_owned))
-            .collect(),
+        Value::Array(texts) => texts.iter().filter_map(|text| text.as_str().map(str::to_owned)).collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Vec::new(),
     };
     let ask = ask_of(&request, inputs.join(" "));
@@ -270,10 +266,7 @@ async fn answer(
         }
         let lines = lines(Arc::clone(server), running, first, shape);
         let mut response = Response::new(Body::from_stream(lines));
-        response.headers_mut().insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/x-ndjson"),
-        );
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
         return Ok(response);
     }
     let mut text = String::new();
@@ -294,18 +287,14 @@ fn broken(server: &Server) -> Problem {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, RUNNER_BROKE)
 }
 
-async fn load_or_unload(
-    server: &Arc<Server>,
-    arrival: &Arrival,
-    ask: &Ask,
-    shape: Shape,
-) -> Result<Response, Problem> {
+async fn load_or_unload(server: &Arc<Server>, arrival: &Arrival, ask: &Ask, shape: Shape) -> Result<Response, Problem> {
     let (key, value) = shape.text("");
     let created = moments::rfc3339_utc(server.world.clock.wall_ms());
     let (model, reason) = if ask.is_unload() {
-        let stored = server.library.find(&ask.model).ok_or_else(|| {
-            Problem::new(StatusCode::NOT_FOUND, format!("model '{}' not found", ask.model))
-        })?;
+        let stored = server
+            .library
+            .find(&ask.model)
+            .ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, format!("model '{}' not found", ask.model)))?;
         server.scheduler.expire(&stored.model.name);
         (stored.model.name, "unload")
     } else {

@@ -39,20 +39,13 @@ impl IntoResponse for OpenAiProblem {
 
 /// `GET /v1/models`.
 pub async fn models(State(server): State<Arc<Server>>) -> Json<Value> {
-    let data: Vec<Value> = server
-        .library
-        .all()
-        .iter()
-        .map(|stored| row(&stored.model.name, stored.written_unix_ms / 1000))
-        .collect();
+    let data: Vec<Value> =
+        server.library.all().iter().map(|stored| row(&stored.model.name, stored.written_unix_ms / 1000)).collect();
     Json(json!({ "object": "list", "data": data }))
 }
 
 /// `GET /v1/models/:model`.
-pub async fn model(
-    State(server): State<Arc<Server>>,
-    Path(name): Path<String>,
-) -> Result<Json<Value>, OpenAiProblem> {
+pub async fn model(State(server): State<Arc<Server>>, Path(name): Path<String>) -> Result<Json<Value>, OpenAiProblem> {
     let stored = server
         .library
         .find(&name)
@@ -98,10 +91,7 @@ async fn answer(
     prompt: String,
     shape: Shape,
 ) -> Result<Response, OpenAiProblem> {
-    let limit = request["max_tokens"]
-        .as_i64()
-        .or(request["max_completion_tokens"].as_i64())
-        .unwrap_or(-1);
+    let limit = request["max_tokens"].as_i64().or(request["max_completion_tokens"].as_i64()).unwrap_or(-1);
     let ask = Ask {
         model: request["model"].as_str().unwrap_or_default().to_owned(),
         prompt,
@@ -117,11 +107,8 @@ async fn answer(
             return Err(broken().into());
         }
         let usage = request["stream_options"]["include_usage"] == true;
-        let mut response =
-            Response::new(Body::from_stream(events(server, running, first, id, shape, usage)));
-        response
-            .headers_mut()
-            .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+        let mut response = Response::new(Body::from_stream(events(server, running, first, id, shape, usage)));
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
         return Ok(response);
     }
     let mut text = String::new();
@@ -200,7 +187,10 @@ fn events(
                     (text, true)
                 }
                 Piece::Broken => (
-                    format!("data: {}\n\n", json!({ "error": { "message": RUNNER_BROKE, "type": "api_error", "param": null, "code": null } })),
+                    format!(
+                        "data: {}\n\n",
+                        json!({ "error": { "message": RUNNER_BROKE, "type": "api_error", "param": null, "code": null } })
+                    ),
                     true,
                 ),
             };

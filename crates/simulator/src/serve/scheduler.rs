@@ -187,19 +187,11 @@ impl Scheduler {
 
     /// Slots that a load of this model gets.
     pub fn slots_for(&self, want: &Want) -> u64 {
-        if want.stored.model.is_forced_to_one_slot() {
-            1
-        } else {
-            self.environment.num_parallel.max(1)
-        }
+        if want.stored.model.is_forced_to_one_slot() { 1 } else { self.environment.num_parallel.max(1) }
     }
 
     /// Gets the right to use the wanted model, loading it if need be.
-    pub async fn acquire(
-        self: &Arc<Self>,
-        want: Want,
-        phase: Arc<Mutex<Phase>>,
-    ) -> Result<Lease, Refused> {
+    pub async fn acquire(self: &Arc<Self>, want: Want, phase: Arc<Mutex<Phase>>) -> Result<Lease, Refused> {
         let known = self.loaded().get(&want.stored.model.name).cloned();
         if let Some(runner) = known
             && !self.needs_reload(&runner, &want).await
@@ -217,9 +209,7 @@ impl Scheduler {
             set(&phase, Phase::Plain);
             return Err(Refused::QueueFull);
         }
-        let lease = answer
-            .await
-            .unwrap_or_else(|_| Err(Refused::LoadFailed("scheduler stopped".to_owned())));
+        let lease = answer.await.unwrap_or_else(|_| Err(Refused::LoadFailed("scheduler stopped".to_owned())));
         set(&phase, Phase::Plain);
         lease
     }
@@ -250,11 +240,7 @@ impl Scheduler {
     async fn work_off(self: Arc<Self>, mut queue: mpsc::Receiver<Pending>) {
         while let Some(pending) = queue.recv().await {
             if pending.reply.is_closed() {
-                self.log.debug(
-                    "sched.go:181",
-                    "pending request cancelled or timed out, skipping scheduling",
-                    &[],
-                );
+                self.log.debug("sched.go:181", "pending request cancelled or timed out, skipping scheduling", &[]);
                 continue;
             }
             self.pump_is_idle.store(false, Ordering::SeqCst);
@@ -322,11 +308,7 @@ impl Scheduler {
             if victim.is_idle() {
                 self.unload(&victim);
             } else {
-                self.log.debug(
-                    "sched.go:245",
-                    "waiting for pending requests to complete and unload to occur",
-                    &[],
-                );
+                self.log.debug("sched.go:245", "waiting for pending requests to complete and unload to occur", &[]);
             }
             // While this waits, no other load is decided.
             loop {
@@ -361,12 +343,7 @@ impl Scheduler {
     /// The first idle runner by (session, path), else the one with the shortest session.
     fn runner_to_unload(&self) -> Option<Arc<Runner>> {
         let mut runners = self.runners();
-        runners.sort_by_key(|runner| {
-            (
-                runner.session().unwrap_or(Duration::MAX),
-                runner.stored.blob.clone(),
-            )
-        });
+        runners.sort_by_key(|runner| (runner.session().unwrap_or(Duration::MAX), runner.stored.blob.clone()));
         let idle = runners.iter().find(|runner| runner.is_idle()).cloned();
         idle.or_else(|| runners.first().cloned())
     }
@@ -384,7 +361,7 @@ impl Scheduler {
             self.log.debug("sched.go:560", "llama-server process no longer running", &[]);
             return true;
         }
-        let limit = self.world.clock.real(PING_LIMIT);
+        let limit = self.world.clock.real_for_processes(PING_LIMIT);
         !completion::is_healthy(runner.port, limit).await
     }
 
@@ -448,9 +425,7 @@ impl Scheduler {
     }
 
     fn holds(&self, runner: &Arc<Runner>) -> bool {
-        self.loaded()
-            .get(&runner.stored.model.name)
-            .is_some_and(|held| Arc::ptr_eq(held, runner))
+        self.loaded().get(&runner.stored.model.name).is_some_and(|held| Arc::ptr_eq(held, runner))
     }
 
     fn loaded(&self) -> MutexGuard<'_, HashMap<String, Arc<Runner>>> {

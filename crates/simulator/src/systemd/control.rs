@@ -22,12 +22,7 @@ struct Call {
 }
 
 /// Runs one `systemctl` command.
-pub async fn systemctl(
-    shared: &Shared,
-    scope: Scope,
-    arguments: &[String],
-    privileged: bool,
-) -> Reply {
+pub async fn systemctl(shared: &Shared, scope: Scope, arguments: &[String], privileged: bool) -> Reply {
     let call = parse(arguments);
     let words: Vec<&str> = call.words.iter().map(String::as_str).collect();
     let (verb, names) = match words.split_first() {
@@ -45,7 +40,9 @@ pub async fn systemctl(
             let what = names.first().map_or("", String::as_str);
             return Reply::failed(
                 1,
-                format!("Failed to {verb} {what}: Interactive authentication required.\nSee system logs and 'systemctl status {what}' for details."),
+                format!(
+                    "Failed to {verb} {what}: Interactive authentication required.\nSee system logs and 'systemctl status {what}' for details."
+                ),
             );
         }
     }
@@ -111,11 +108,7 @@ pub async fn systemctl(
         "show-environment" => {
             let state = shared.borrow();
             Reply::said(
-                state
-                    .user_environment
-                    .iter()
-                    .map(|(key, value)| format!("{key}={value}\n"))
-                    .collect::<String>(),
+                state.user_environment.iter().map(|(key, value)| format!("{key}={value}\n")).collect::<String>(),
             )
         }
         "set-environment" => {
@@ -213,10 +206,7 @@ fn is_in_state(shared: &Shared, scope: Scope, names: &[String], verb: &str, quie
     for name in names {
         units::ensure_loaded(&mut shared.borrow_mut(), scope, name);
         let state = shared.borrow();
-        let activity = state
-            .units
-            .get(&(scope, name.clone()))
-            .map_or(Activity::Dead, |unit| unit.activity);
+        let activity = state.units.get(&(scope, name.clone())).map_or(Activity::Dead, |unit| unit.activity);
         any |= match verb {
             "is-failed" => activity == Activity::Failed,
             _ => activity == Activity::Running,
@@ -257,17 +247,12 @@ async fn switch(shared: &Shared, scope: Scope, names: &[String], on: bool, now: 
             if !unit.exists() {
                 return Reply::failed(1, format!("Failed to enable unit: Unit file {name} does not exist."));
             }
-            let made = std::fs::create_dir_all(&wants).and_then(|()| {
-                if link.is_symlink() { Ok(()) } else { symlink(&unit, &link) }
-            });
+            let made = std::fs::create_dir_all(&wants)
+                .and_then(|()| if link.is_symlink() { Ok(()) } else { symlink(&unit, &link) });
             if let Err(error) = made {
                 return Reply::failed(1, format!("Failed to enable unit: {error}"));
             }
-            reply.stderr.push_str(&format!(
-                "Created symlink {} → {}.\n",
-                link.display(),
-                unit.display()
-            ));
+            reply.stderr.push_str(&format!("Created symlink {} → {}.\n", link.display(), unit.display()));
         } else if std::fs::remove_file(&link).is_ok() {
             reply.stderr.push_str(&format!("Removed \"{}\".\n", link.display()));
         }

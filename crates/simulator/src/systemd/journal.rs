@@ -33,12 +33,8 @@ pub fn note(world: &World, scope: Scope, unit: &str, identifier: &str, pid: i32,
     if let Some(folder) = path.parent() {
         let _ = std::fs::create_dir_all(folder);
     }
-    let entry = Entry {
-        unix_ms: world.clock.wall_ms(),
-        identifier: identifier.to_owned(),
-        pid,
-        message: message.to_owned(),
-    };
+    let entry =
+        Entry { unix_ms: world.clock.wall_ms(), identifier: identifier.to_owned(), pid, message: message.to_owned() };
     let line = serde_json::to_string(&entry).unwrap_or_default();
     if let Ok(mut file) = OpenOptions::new().create(true).append(true).open(path) {
         let _ = writeln!(file, "{line}");

@@ -151,9 +151,7 @@ async fn answer(shared: Shared, request: Request) -> Reply {
             boot(&shared);
             Reply::quiet()
         }
-        Request::Spawn { arguments, environment, output } => {
-            spawn(&shared, &arguments, &environment, &output)
-        }
+        Request::Spawn { arguments, environment, output } => spawn(&shared, &arguments, &environment, &output),
         Request::ShutDown => {
             shared.borrow_mut().shutting_down = true;
             Reply::quiet()
@@ -183,18 +181,12 @@ fn boot(shared: &Shared) {
                 state.world.state("container.log"),
             )
         };
-        let arguments = [shim.as_str(), "-namespace", "moby", "-id", crate::commands::docker::ID]
-            .map(str::to_owned);
+        let arguments = [shim.as_str(), "-namespace", "moby", "-id", crate::commands::docker::ID].map(str::to_owned);
         spawn(shared, &arguments, &[], &log);
     }
 }
 
-fn spawn(
-    shared: &Shared,
-    arguments: &[String],
-    environment: &[(String, String)],
-    log: &std::path::Path,
-) -> Reply {
+fn spawn(shared: &Shared, arguments: &[String], environment: &[(String, String)], log: &std::path::Path) -> Reply {
     let state = shared.borrow();
     let Some((program, rest)) = arguments.split_first() else {
         return Reply::failed(64, "no program");

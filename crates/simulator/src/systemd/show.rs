@@ -31,11 +31,8 @@ pub fn properties(state: &Systemd, scope: Scope, name: &str) -> Vec<(&'static st
     let file = &unit.file;
     let started = if unit.started_ms == 0 { String::new() } else { moments::systemd(unit.started_ms) };
     let running = unit.pid.is_some();
-    let environment: Vec<String> = file
-        .environment
-        .iter()
-        .map(|(key, value)| quoted(&format!("{key}={value}")))
-        .collect();
+    let environment: Vec<String> =
+        file.environment.iter().map(|(key, value)| quoted(&format!("{key}={value}"))).collect();
     let environment_files: Vec<String> = file
         .environment_files
         .iter()
@@ -44,13 +41,9 @@ pub fn properties(state: &Systemd, scope: Scope, name: &str) -> Vec<(&'static st
             format!("{} (ignore_errors={word})", path.display())
         })
         .collect();
-    let drop_ins: Vec<String> =
-        file.drop_ins.iter().map(|path| path.display().to_string()).collect();
-    let (code, status) = if running || unit.started_ms == 0 {
-        (0, 0)
-    } else {
-        (if unit.by_signal { 2 } else { 1 }, unit.status)
-    };
+    let drop_ins: Vec<String> = file.drop_ins.iter().map(|path| path.display().to_string()).collect();
+    let (code, status) =
+        if running || unit.started_ms == 0 { (0, 0) } else { (if unit.by_signal { 2 } else { 1 }, unit.status) };
     vec![
         ("Type", "simple".to_owned()),
         ("Restart", file.restart.word().to_owned()),
@@ -68,6 +61,7 @@ pub fn properties(state: &Systemd, scope: Scope, name: &str) -> Vec<(&'static st
         ("MemoryCurrent", "[not set]".to_owned()),
         ("Environment", environment.join(" ")),
         ("EnvironmentFiles", environment_files.join(" ")),
+        ("UnsetEnvironment", file.unset.join(" ")),
         ("User", file.user.clone()),
         ("Group", file.group.clone()),
         ("KillMode", "control-group".to_owned()),
@@ -81,10 +75,7 @@ pub fn properties(state: &Systemd, scope: Scope, name: &str) -> Vec<(&'static st
         ("DropInPaths", drop_ins.join(" ")),
         ("UnitFileState", enabled_word(&state.world, scope, name).to_owned()),
         ("ActiveEnterTimestamp", started),
-        (
-            "NeedDaemonReload",
-            if file.is_stale(&folder, name) { "yes" } else { "no" }.to_owned(),
-        ),
+        ("NeedDaemonReload", if file.is_stale(&folder, name) { "yes" } else { "no" }.to_owned()),
     ]
 }
 

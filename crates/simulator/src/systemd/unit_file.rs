@@ -42,6 +42,8 @@ pub struct UnitFile {
     pub environment: Vec<(String, String)>,
     /// `EnvironmentFile`, with the mark for an optional file.
     pub environment_files: Vec<(PathBuf, bool)>,
+    /// `UnsetEnvironment`: taken away from everything else.
+    pub unset: Vec<String>,
     /// When it is started again.
     pub restart: Restart,
     /// How long before that.
@@ -68,15 +70,13 @@ pub fn read(world: &World, folder: &Path, name: &str) -> Option<UnitFile> {
         exec_start: Vec::new(),
         environment: Vec::new(),
         environment_files: Vec::new(),
+        unset: Vec::new(),
         restart: Restart::No,
         restart_delay: Duration::from_millis(100),
         user: String::new(),
         group: String::new(),
         wanted_by: Vec::new(),
-        stamps: std::iter::once(&fragment)
-            .chain(&drop_ins)
-            .map(|path| (path.clone(), modified(path)))
-            .collect(),
+        stamps: std::iter::once(&fragment).chain(&drop_ins).map(|path| (path.clone(), modified(path))).collect(),
     };
     let home = world.home().display().to_string();
     unit.apply(&text, &home);
@@ -109,8 +109,7 @@ pub fn modified(path: &Path) -> Option<SystemTime> {
 impl UnitFile {
     /// Whether files changed, came or went since this was read.
     pub fn is_stale(&self, folder: &Path, name: &str) -> bool {
-        drop_ins(folder, name) != self.drop_ins
-            || self.stamps.iter().any(|(path, time)| modified(path) != *time)
+        drop_ins(folder, name) != self.drop_ins || self.stamps.iter().any(|(path, time)| modified(path) != *time)
     }
 
     fn apply(&mut self, text: &str, home: &str) {
@@ -157,6 +156,8 @@ impl UnitFile {
                 let path = value.trim_start_matches('-');
                 self.environment_files.push((PathBuf::from(path), optional));
             }
+            ("Service", "UnsetEnvironment") if value.is_empty() => self.unset.clear(),
+            ("Service", "UnsetEnvironment") => self.unset.extend(split_words(value)),
             ("Service", "Restart") => {
                 self.restart = match value {
                     "always" => Restart::Always,
@@ -175,7 +176,7 @@ impl UnitFile {
         }
     }
 
-    /// The variables given to the process: `Environment`, then the files.
+    /// The variables given to the process: `Environment`, then the files, without those that are unset.
     pub fn variables(&self, world: &World) -> Vec<(String, String)> {
         let mut variables = self.environment.clone();
         for (path, _) in &self.environment_files {
@@ -191,6 +192,8 @@ impl UnitFile {
                 }
             }
         }
+        variables
+            .retain(|(name, value)| !self.unset.iter().any(|gone| gone == name || *gone == format!("{name}={value}")));
         variables
     }
 }
@@ -285,10 +288,7 @@ mod tests {
         std::fs::write(drops.join("zz.conf"), "[Service]\nEnvironment=A=3\n").unwrap();
         std::fs::write(drops.join("aa.conf"), "[Service]\nEnvironment=A=2 B=x\n").unwrap();
         let unit = read(&world, &folder, "o.service").unwrap();
-        assert_eq!(
-            unit.environment,
-            [("B".to_owned(), "x".to_owned()), ("A".to_owned(), "3".to_owned())]
-        );
+        assert_eq!(unit.environment, [("B".to_owned(), "x".to_owned()), ("A".to_owned(), "3".to_owned())]);
         assert_eq!(unit.exec_start, ["/bin/o", "serve"]);
         assert_eq!((unit.restart, unit.restart_delay), (Restart::Always, Duration::from_secs(3)));
         assert!(!unit.is_stale(&folder, "o.service"));

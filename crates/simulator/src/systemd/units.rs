@@ -127,12 +127,8 @@ pub fn ensure_loaded(state: &mut Systemd, scope: Scope, name: &str) -> bool {
 /// `daemon-reload`: reads all files of one manager again.
 pub fn reload(state: &mut Systemd, scope: Scope) {
     let folder = scope.folder(&state.world);
-    let names: Vec<String> = state
-        .units
-        .keys()
-        .filter(|(known, _)| *known == scope)
-        .map(|(_, name)| name.clone())
-        .collect();
+    let names: Vec<String> =
+        state.units.keys().filter(|(known, _)| *known == scope).map(|(_, name)| name.clone()).collect();
     for name in names {
         let file = unit_file::read(&state.world, &folder, &name);
         let key = (scope, name);
@@ -217,7 +213,7 @@ pub async fn stop(shared: &Shared, scope: Scope, name: &str) {
     let key = (scope, name.to_owned());
     let (pid, limit) = {
         let mut state = shared.borrow_mut();
-        let limit = state.world.clock.real(STOP_TIMEOUT);
+        let limit = state.world.clock.real_for_processes(STOP_TIMEOUT);
         let Some(unit) = state.units.get_mut(&key) else {
             return;
         };
@@ -278,12 +274,8 @@ async fn wait(shared: Shared, key: (Scope, String), serial: u64, mut child: Chil
         let clean = matches!(signal, Some(1 | 2 | 13 | 15)) || (signal.is_none() && unit.status == 0);
         let (result, words) = match (clean, signal) {
             (true, _) => ("success", "Deactivated successfully.".to_owned()),
-            (false, Some(signal)) => {
-                ("signal", format!("Main process exited, code=killed, status={signal}"))
-            }
-            (false, None) => {
-                ("exit-code", format!("Main process exited, code=exited, status={}", unit.status))
-            }
+            (false, Some(signal)) => ("signal", format!("Main process exited, code=killed, status={signal}")),
+            (false, None) => ("exit-code", format!("Main process exited, code=exited, status={}", unit.status)),
         };
         unit.result = result;
         let stopping = unit.activity == Activity::Stopping;
@@ -321,13 +313,7 @@ async fn wait(shared: Shared, key: (Scope, String), serial: u64, mut child: Chil
 }
 
 /// Copies the lines of a process into the journal until its last writer closed.
-async fn record(
-    shared: Shared,
-    scope: Scope,
-    name: String,
-    pid: i32,
-    source: impl AsyncRead + Unpin,
-) {
+async fn record(shared: Shared, scope: Scope, name: String, pid: i32, source: impl AsyncRead + Unpin) {
     let identifier = {
         let state = shared.borrow();
         let unit = state.units.get(&(scope, name.clone()));
@@ -343,15 +329,8 @@ async fn record(
 }
 
 fn command(state: &Systemd, scope: Scope, key: &(Scope, String)) -> std::io::Result<Command> {
-    let unit = state
-        .units
-        .get(key)
-        .ok_or_else(|| std::io::Error::other("no such unit"))?;
-    let (program, rest) = unit
-        .file
-        .exec_start
-        .split_first()
-        .ok_or_else(|| std::io::Error::other("no ExecStart"))?;
+    let unit = state.units.get(key).ok_or_else(|| std::io::Error::other("no such unit"))?;
+    let (program, rest) = unit.file.exec_start.split_first().ok_or_else(|| std::io::Error::other("no ExecStart"))?;
     let mut command = Command::new(state.world.resolve(program));
     command.args(rest).env_clear().envs(state.world.base_environment());
     if scope == Scope::User {

@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 /// How long a read of the clock file is trusted, in real time.
 const TRUST: Duration = Duration::from_millis(20);
 
+/// Shortest real time that a process is given to react.
+const LEAST_PATIENCE: Duration = Duration::from_millis(500);
+
 /// The contents of `clock.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClockFile {
@@ -46,12 +49,7 @@ impl ClockFile {
 
     /// A new clock that starts now at the real wall time.
     pub fn starting_now(speed: f64) -> Self {
-        Self {
-            speed,
-            anchor_monotonic_ms: monotonic_ms() as i64,
-            anchor_wall_unix_ms: real_unix_ms(),
-            slept_ms: 0,
-        }
+        Self { speed, anchor_monotonic_ms: monotonic_ms() as i64, anchor_wall_unix_ms: real_unix_ms(), slept_ms: 0 }
     }
 
     /// Writes the file by rename.
@@ -71,18 +69,12 @@ impl Clock {
     /// Opens the clock kept in `path`.
     pub fn open(path: &Path) -> Result<Self> {
         let file = read(path)?;
-        Ok(Self {
-            path: path.to_owned(),
-            last: Mutex::new((Instant::now(), file)),
-        })
+        Ok(Self { path: path.to_owned(), last: Mutex::new((Instant::now(), file)) })
     }
 
     /// The clock file as it is now, at most [`TRUST`] old.
     pub fn file(&self) -> ClockFile {
-        let mut last = self
-            .last
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if last.0.elapsed() > TRUST
             && let Ok(file) = read(&self.path)
         {
@@ -99,6 +91,12 @@ impl Clock {
     /// The real length of a wait of `world` in the world.
     pub fn real(&self, world: Duration) -> Duration {
         world.div_f64(self.file().speed.max(0.001))
+    }
+
+    /// The real length of a wait of `world` for another process. It is never so
+    /// short that a busy host looks like a process that does not react.
+    pub fn real_for_processes(&self, world: Duration) -> Duration {
+        self.real(world).max(LEAST_PATIENCE)
     }
 
     /// World time passed since a real instant.
@@ -131,10 +129,8 @@ pub fn real_unix_ms() -> i64 {
 }
 
 fn read(path: &Path) -> Result<ClockFile> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("the clock {} cannot be read", path.display()))?;
-    serde_json::from_str(&text)
-        .with_context(|| format!("the clock {} cannot be understood", path.display()))
+    let text = std::fs::read_to_string(path).with_context(|| format!("the clock {} cannot be read", path.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("the clock {} cannot be understood", path.display()))
 }
 
 #[cfg(test)]
@@ -142,12 +138,7 @@ mod tests {
     use super::*;
 
     fn sample() -> ClockFile {
-        ClockFile {
-            speed: 60.0,
-            anchor_monotonic_ms: 1_000,
-            anchor_wall_unix_ms: 1_796_000_000_000,
-            slept_ms: 0,
-        }
+        ClockFile { speed: 60.0, anchor_monotonic_ms: 1_000, anchor_wall_unix_ms: 1_796_000_000_000, slept_ms: 0 }
     }
 
     #[test]

@@ -32,17 +32,11 @@ const MACOS_COMMANDS: [&str; 14] = [
 ];
 
 /// Links that play commands on Linux.
-const LINUX_COMMANDS: [&str; 4] = [
-    "usr/bin/systemctl",
-    "usr/bin/journalctl",
-    "usr/bin/pkexec",
-    "usr/bin/docker",
-];
+const LINUX_COMMANDS: [&str; 4] = ["usr/bin/systemctl", "usr/bin/journalctl", "usr/bin/pkexec", "usr/bin/docker"];
 
 /// Makes the world `dir` from nothing.
 pub fn create(dir: &Path, marker: &Marker, owner: Owner, speed: f64) -> Result<World> {
-    std::fs::create_dir_all(dir.join(".sim/faults"))
-        .with_context(|| format!("cannot create {}", dir.display()))?;
+    std::fs::create_dir_all(dir.join(".sim/faults")).with_context(|| format!("cannot create {}", dir.display()))?;
     let dir = dir.canonicalize()?;
     let program = std::env::current_exe().context("the path of this program is not known")?;
     std::fs::copy(&program, dir.join(PROGRAM))
@@ -77,8 +71,7 @@ pub fn install_program(world: &World, path: &Path) -> Result<()> {
     }
     let linked = std::env::consts::OS != "macos" && std::fs::hard_link(&master, path).is_ok();
     if !linked {
-        std::fs::copy(&master, path)
-            .with_context(|| format!("cannot create {}", path.display()))?;
+        std::fs::copy(&master, path).with_context(|| format!("cannot create {}", path.display()))?;
     }
     Ok(())
 }
@@ -109,14 +102,8 @@ pub fn install_bundle(world: &World, bundle: &Path, version: &str) -> Result<()>
         ])
         .as_bytes(),
     )?;
-    write_whole(
-        &contents.join("_CodeSignature/CodeResources"),
-        property_list(&[("sealed", version)]).as_bytes(),
-    )?;
-    write_whole(
-        &contents.join("Library/LaunchAgents/com.ollama.ollama.plist"),
-        LOGIN_ITEM.as_bytes(),
-    )?;
+    write_whole(&contents.join("_CodeSignature/CodeResources"), property_list(&[("sealed", version)]).as_bytes())?;
+    write_whole(&contents.join("Library/LaunchAgents/com.ollama.ollama.plist"), LOGIN_ITEM.as_bytes())?;
     Ok(())
 }
 
@@ -255,8 +242,7 @@ fn link_commands(world: &World, commands: &[&str]) -> Result<()> {
         if let Some(folder) = link.parent() {
             std::fs::create_dir_all(folder)?;
         }
-        symlink(world.dir.join(PROGRAM), &link)
-            .with_context(|| format!("cannot create {}", link.display()))?;
+        symlink(world.dir.join(PROGRAM), &link).with_context(|| format!("cannot create {}", link.display()))?;
     }
     Ok(())
 }
@@ -277,10 +263,7 @@ fn install_models(world: &World, models: &[Model]) -> Result<()> {
         })
         .to_string();
         let configuration_digest: String = model.blob_digest.chars().rev().collect();
-        write_whole(
-            &store.join(format!("blobs/sha256-{configuration_digest}")),
-            configuration.as_bytes(),
-        )?;
+        write_whole(&store.join(format!("blobs/sha256-{configuration_digest}")), configuration.as_bytes())?;
         let manifest = json!({
             "schemaVersion": 2,
             "mediaType": "application/vnd.docker.distribution.manifest.v2+json",
@@ -305,10 +288,8 @@ fn install_models(world: &World, models: &[Model]) -> Result<()> {
 }
 
 fn property_list(entries: &[(&str, &str)]) -> String {
-    let body: String = entries
-        .iter()
-        .map(|(key, value)| format!("\t<key>{key}</key>\n\t<string>{value}</string>\n"))
-        .collect();
+    let body: String =
+        entries.iter().map(|(key, value)| format!("\t<key>{key}</key>\n\t<string>{value}</string>\n")).collect();
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE plist PUBLIC \"-//Apple//DTD PLIST 1.0//EN\" \"http://www.apple.com/DTDs/PropertyList-1.0.dtd\">\n<plist version=\"1.0\">\n<dict>\n{body}</dict>\n</plist>\n"
     )

@@ -84,14 +84,12 @@ pub struct World {
 impl World {
     /// Opens the world whose root is `dir`.
     pub fn open(dir: &Path) -> Result<Self> {
-        let dir = dir
-            .canonicalize()
-            .with_context(|| format!("the world {} cannot be opened", dir.display()))?;
+        let dir = dir.canonicalize().with_context(|| format!("the world {} cannot be opened", dir.display()))?;
         let marker_path = dir.join(MARKER);
         let text = std::fs::read_to_string(&marker_path)
             .with_context(|| format!("{} is not a world: no {MARKER}", dir.display()))?;
-        let marker: Marker = serde_json::from_str(&text)
-            .with_context(|| format!("{} cannot be understood", marker_path.display()))?;
+        let marker: Marker =
+            serde_json::from_str(&text).with_context(|| format!("{} cannot be understood", marker_path.display()))?;
         if marker.format != 1 {
             bail!("{}: format {} is unknown", marker_path.display(), marker.format);
         }
@@ -110,11 +108,7 @@ impl World {
             candidates.push(executable);
         }
         for candidate in candidates {
-            if let Some(root) = candidate
-                .ancestors()
-                .skip(1)
-                .find(|folder| folder.join(MARKER).is_file())
-            {
+            if let Some(root) = candidate.ancestors().skip(1).find(|folder| folder.join(MARKER).is_file()) {
                 return Self::open(root);
             }
         }
@@ -186,9 +180,7 @@ impl World {
 
 /// `major.minor` of a version, for rules that changed between versions.
 pub fn generation(version: &str) -> (u32, u32) {
-    let mut parts = version
-        .split(['.', '-'])
-        .map(|part| part.parse::<u32>().unwrap_or(0));
+    let mut parts = version.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
@@ -196,15 +188,12 @@ pub fn generation(version: &str) -> (u32, u32) {
 /// half of it.
 pub fn write_whole(path: &Path, contents: &[u8]) -> Result<()> {
     if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("cannot create {}", folder.display()))?;
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let neighbour = path.with_file_name(format!(".{name}.{}", std::process::id()));
-    std::fs::write(&neighbour, contents)
-        .with_context(|| format!("cannot write {}", neighbour.display()))?;
-    std::fs::rename(&neighbour, path)
-        .with_context(|| format!("cannot replace {}", path.display()))?;
+    std::fs::write(&neighbour, contents).with_context(|| format!("cannot write {}", neighbour.display()))?;
+    std::fs::rename(&neighbour, path).with_context(|| format!("cannot replace {}", path.display()))?;
     Ok(())
 }
 

@@ -18,9 +18,7 @@ pub fn rfc3339_nanos(unix_ms: i64) -> String {
 
 /// `2026-08-22T01:48:22.123Z`.
 pub fn rfc3339_utc(unix_ms: i64) -> String {
-    timestamp(unix_ms)
-        .strftime("%Y-%m-%dT%H:%M:%S%.3fZ")
-        .to_string()
+    timestamp(unix_ms).strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
 }
 
 /// `2026/08/21 - 18:48:22`, as gin's access log writes it.
@@ -87,12 +85,8 @@ pub fn gin_latency(duration: Duration) -> String {
 
 /// Sizes as Ollama's `HumanBytes2` writes them: `48.0 GiB`.
 pub fn human_bytes(bytes: u64) -> String {
-    const UNITS: [(&str, f64); 4] = [
-        ("TiB", 1_099_511_627_776.0),
-        ("GiB", 1_073_741_824.0),
-        ("MiB", 1_048_576.0),
-        ("KiB", 1_024.0),
-    ];
+    const UNITS: [(&str, f64); 4] =
+        [("TiB", 1_099_511_627_776.0), ("GiB", 1_073_741_824.0), ("MiB", 1_048_576.0), ("KiB", 1_024.0)];
     for (unit, size) in UNITS {
         if bytes as f64 >= size {
             return format!("{:.1} {unit}", bytes as f64 / size);
@@ -117,10 +111,7 @@ fn timestamp(unix_ms: i64) -> Timestamp {
 }
 
 fn zoned(unix_ms: i64, layout: &str, zulu: bool) -> String {
-    let text = timestamp(unix_ms)
-        .to_zoned(TimeZone::system())
-        .strftime(layout)
-        .to_string();
+    let text = timestamp(unix_ms).to_zoned(TimeZone::system()).strftime(layout).to_string();
     match text.strip_suffix("+00:00") {
         Some(start) if zulu => format!("{start}Z"),
         Some(_) | None => text,

@@ -34,9 +34,8 @@ pub fn consume(world: &World, fault: Fault) -> bool {
         return false;
     };
     let times = parameters["times"].as_u64().unwrap_or(1);
-    if times <= 1 {
-        clear(world, fault);
-    } else if raise(world, fault, &json!({ "times": times - 1 })).is_err() {
+    // A fault that cannot be counted down ends, so that it cannot last for ever.
+    if times <= 1 || raise(world, fault, &json!({ "times": times - 1 })).is_err() {
         clear(world, fault);
     }
     true

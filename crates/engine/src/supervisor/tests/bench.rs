@@ -1,9 +1,9 @@
 //! A model of a machine with one server: enough to answer every effect of the supervisor, with faults on demand.
 
 use super::super::*;
-use crate::plan::Again;
+use crate::plan::{Again, Start, Stop};
 use crate::setting::{
-    Definition, Effective, Layers, Name, Proof, ServerEvidence, Shown, Value, Wish as Wanted, report,
+    Definition, Effective, Layers, Name, PersistedIn, Proof, ServerEvidence, Shown, Value, Wish as Wanted, report,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,20 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Fault {
     None,
     NeverAnswers,
+    /// The owner starts one server after the other, and each dies.
+    DiesAtStart,
     OwnerRespawns,
     OwnerRespawnsWithOldValues,
     StartsWithOldValues,
     Unreadable,
     DiesAfter(Duration),
     StepHangs(&'static str),
-    StepFails { name: &'static str, code: &'static str, again: Again, times: u32 },
+    StepFails {
+        name: &'static str,
+        code: &'static str,
+        again: Again,
+        times: u32,
+    },
 }
 
 pub struct Bench {
@@ -204,6 +211,10 @@ impl Bench {
     fn answer(&mut self, effect: Effect) {
         match effect {
             Effect::Look { life } => {
+                if self.fault == Fault::DiesAtStart && self.server.is_some() && self.started > 0 {
+                    self.respawn(self.effective.clone());
+                    self.answers = false;
+                }
                 let look = Box::new(self.look());
                 self.looked_server = self.server;
                 self.event(Event::Looked { life, look });
@@ -249,7 +260,7 @@ impl Bench {
             Step::Persist { values, .. } => self.persisted = first(values),
             Step::Publish { set, .. } => self.session = first(set),
             Step::Stop(stop) => {
-                if let crate::plan::Stop::Process { server } = stop {
+                if let Stop::Process { server } = stop {
                     assert_eq!(Some(*server), self.planned_from, "a signal goes to the server the plan was made for");
                 }
                 self.stop();
@@ -259,9 +270,10 @@ impl Bench {
                 assert_eq!(self.server, None, "never a second server of ours");
                 self.started += 1;
                 let value = match start {
-                    crate::plan::Start::Process { environment, .. } => first(environment),
-                    _ if self.fault == Fault::StartsWithOldValues => "4".to_owned(),
-                    _ => self.session.clone(),
+                    Start::Process { environment, .. } => first(environment),
+                    Start::App { .. } | Start::Job { .. } | Start::Unit { .. } => {
+                        if self.fault == Fault::StartsWithOldValues { "4".to_owned() } else { self.session.clone() }
+                    }
                 };
                 self.respawn(value);
             }
@@ -275,13 +287,11 @@ impl Bench {
     fn stop(&mut self) {
         self.stops += 1;
         self.kill_server();
-        match self.fault {
-            Fault::OwnerRespawns => self.respawn(self.session.clone()),
-            Fault::OwnerRespawnsWithOldValues => {
-                self.fault = Fault::None;
-                self.respawn("4".to_owned());
-            }
-            _ => {}
+        if self.fault == Fault::OwnerRespawns {
+            self.respawn(self.session.clone());
+        } else if self.fault == Fault::OwnerRespawnsWithOldValues {
+            self.fault = Fault::None;
+            self.respawn("4".to_owned());
         }
     }
 
@@ -308,12 +318,12 @@ impl Bench {
 
     /// A server taken over from a terminal is ours from its next start on.
     fn owner_now(&self) -> Owner {
-        match &self.owner {
-            Owner::Manual { program: Known::Is(program), .. } if self.started > 0 || self.stops > 0 => {
-                Owner::Agent(AgentKind::Process { program: program.clone() })
-            }
-            owner => owner.clone(),
+        if let Owner::Manual { program: Known::Is(program), .. } = &self.owner
+            && self.started + self.stops > 0
+        {
+            return Owner::Agent(AgentKind::Process { program: program.clone() });
         }
+        self.owner.clone()
     }
 
     fn reports(&self) -> Vec<Report> {
@@ -337,6 +347,7 @@ impl Bench {
         let layers = Layers {
             desired,
             persisted: Known::Is(values(&self.persisted)),
+            persisted_in: PersistedIn::OurFile,
             session: Some(Known::Is(values(&self.session))),
             server: ServerEvidence { config_line, environment: Known::unknown("not readable") },
         };

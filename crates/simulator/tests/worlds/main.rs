@@ -1,0 +1,10 @@
+//! Whole worlds, with real processes, at twenty times the speed of life.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod app;
+mod launchd;
+mod linux;
+mod queue;
+mod runners;
+mod sandbox;
+mod world;

@@ -1,0 +1,72 @@
+use crate::sandbox::{Sandbox, eventually, is_alive, text};
+
+#[test]
+fn a_world_starts_answers_and_leaves_no_process_behind() {
+    let sandbox = Sandbox::start(&[]);
+    assert_eq!(sandbox.http("GET", "/api/version", ""), (200, "{\"version\":\"0.33.0\"}".into()));
+    assert_eq!(sandbox.http("GET", "/", "").1, "Ollama is running");
+    assert_eq!(sandbox.http("GET", "/nothing", "").0, 404);
+    let status = sandbox.status();
+    let pids: Vec<i64> =
+        ["gui", "serve", "shim", "manager"].iter().map(|key| status[key][0].as_i64().unwrap()).collect();
+
+    let output = sandbox.verb("stop", &[]);
+
+    assert!(text(&output.stdout).starts_with("stopped "), "{output:?}");
+    assert!(!pids.iter().any(|pid| is_alive(*pid)));
+}
+
+#[test]
+fn a_folder_that_is_no_world_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("precious"), "data").unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_stablehand-sim"))
+        .args(["start", "--dir", folder.path().to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    assert!(text(&output.stderr).contains("is not empty"), "{output:?}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_stopped_world_starts_again_with_an_empty_session_and_a_clock_that_goes_on() {
+    let sandbox = Sandbox::start(&[]);
+    sandbox.launchctl(&["setenv", "OLLAMA_NUM_PARALLEL", "4"]);
+    sandbox.verb("sleep", &["3600"]);
+    let before = sandbox.status()["wall_unix_ms"].as_i64().unwrap();
+    sandbox.verb("stop", &[]);
+
+    let output = sandbox.restart(&[]);
+
+    assert!(text(&output.stdout).starts_with("started again"), "{output:?}");
+    let status = sandbox.status();
+    assert_eq!(status["session"], serde_json::json!({}));
+    let passed = status["wall_unix_ms"].as_i64().unwrap() - before;
+    assert!((0..600_000).contains(&passed), "{passed}");
+}
+
+#[test]
+fn agents_of_the_home_directory_run_at_login_before_the_app() {
+    let sandbox = Sandbox::start(&[]);
+    sandbox.verb("stop", &[]);
+    let launchctl = sandbox.dir().join("bin/launchctl");
+    let plist = format!(
+        "<?xml version=\"1.0\"?><plist version=\"1.0\"><dict><key>Label</key><string>a.setter</string>\
+         <key>ProgramArguments</key><array><string>{}</string><string>setenv</string>\
+         <string>OLLAMA_MAX_QUEUE</string><string>10</string></array>\
+         <key>RunAtLoad</key><true/></dict></plist>",
+        launchctl.display()
+    );
+    std::fs::write(sandbox.home().join("Library/LaunchAgents/a.setter.plist"), plist).unwrap();
+
+    sandbox.restart(&[]);
+
+    assert_eq!(sandbox.status()["session"]["OLLAMA_MAX_QUEUE"], "10");
+    eventually(|| sandbox.server_log().contains(" OLLAMA_MAX_QUEUE:10 "));
+
+    sandbox.fault(&["lost-login-race"]);
+
+    assert_eq!(sandbox.status()["session"]["OLLAMA_MAX_QUEUE"], "10");
+    eventually(|| sandbox.server_log().contains(" OLLAMA_MAX_QUEUE:512 "));
+}
