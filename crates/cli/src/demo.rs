@@ -65,10 +65,8 @@ fn arguments(voice: Voice, verb: DemoVerb) -> Result<Vec<OsString>, Failure> {
     Ok(arguments)
 }
 
-async fn simulator(arguments: &[OsString]) -> Result<i32, Failure> {
-    let program = beside_us("stablehand-sim")?;
-    let status =
-        Command::new(&program).args(arguments).status().await.map_err(|error| no_simulator(&program, &error))?;
+async fn simulator(program: &Path, arguments: &[OsString]) -> Result<i32, Failure> {
+    let status = Command::new(program).args(arguments).status().await.map_err(|error| no_simulator(program, &error))?;
     Ok(status.code().unwrap_or(1))
 }
 

@@ -1,6 +1,8 @@
 //! The main job on a simulated machine, with the real daemon and the real command line: a setting is picked,
 //! persisted, put in force by a full restart through the owner, and proved.
 
+#![allow(clippy::unwrap_used, reason = "tests panic where they fail; clippy's own exception does not reach here")]
+
 mod world;
 
 use world::{World, setting};

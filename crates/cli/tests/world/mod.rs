@@ -2,7 +2,6 @@
 
 // Each test program uses a part of this.
 #![allow(dead_code)]
-#![allow(clippy::unwrap_used, reason = "tests panic where they fail; clippy's own exception does not reach here")]
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
@@ -137,16 +136,20 @@ impl World {
         let mut watch = self.command(&["status", "--watch", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
         let lines = read_lines(watch.stdout.take().unwrap());
         let mut last = Value::Null;
-        loop {
+        let found = loop {
             match lines.recv_timeout(READY) {
                 Ok(line) => last = serde_json::from_str(&line).unwrap(),
-                Err(error) => panic!("no suitable snapshot ({error}), the last one: {last}"),
+                Err(error) => break Err(error),
             }
             if suits(&last) {
-                watch.kill().unwrap();
-                watch.wait().unwrap();
-                return last;
+                break Ok(());
             }
+        };
+        watch.kill().unwrap();
+        watch.wait().unwrap();
+        match found {
+            Ok(()) => last,
+            Err(error) => panic!("no suitable snapshot ({error}), the last one: {last}"),
         }
     }
 

@@ -14,7 +14,8 @@ pub fn run(world: &World, arguments: &[String]) -> Reply {
     let request = Request::Systemctl {
         scope: if user { Scope::User } else { Scope::System },
         arguments: arguments.iter().filter(|word| !matches!(word.as_str(), "--user" | "--system")).cloned().collect(),
-        privileged: std::env::var_os(AS_ROOT).is_some(),
+        // Root needs nobody's leave.
+        privileged: std::env::var_os(AS_ROOT).is_some() || rustix::process::getuid().is_root(),
     };
     wire::ask(world, SERVICE, &request).unwrap_or_else(|_| {
         Reply::failed(1, "System has not been booted with systemd as init system (PID 1). Can't operate.\nFailed to connect to bus: Host is down")

@@ -64,3 +64,14 @@ fn the_values_baked_into_a_container_are_in_force() {
     sandbox.command("usr/bin/docker", &["restart", "ollama"]);
     eventually(|| sandbox.status()["answering"] == true && sandbox.pid("serve") != old);
 }
+
+#[test]
+fn a_drop_in_changed_by_hand_is_in_force() {
+    let sandbox = Sandbox::start(&["--os", "linux"]);
+    sandbox.fault(&["session-changed-by-hand"]);
+    assert!(journal(&sandbox).contains("OLLAMA_NUM_PARALLEL:7"));
+    assert!(sandbox.dir().join("etc/systemd/system/ollama.service.d/override.conf").exists());
+    sandbox.fault(&["later-drop-in"]);
+    let shown = systemctl(&sandbox, &["show", "ollama", "-p", "DropInPaths"]);
+    assert!(shown.trim_end().ends_with("zzz-local.conf"), "{shown}");
+}

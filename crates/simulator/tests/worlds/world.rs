@@ -70,3 +70,17 @@ fn agents_of_the_home_directory_run_at_login_before_the_app() {
     assert_eq!(sandbox.status()["session"]["OLLAMA_MAX_QUEUE"], "10");
     eventually(|| sandbox.server_log().contains(" OLLAMA_MAX_QUEUE:512 "));
 }
+
+#[test]
+fn a_new_bundle_carries_its_own_version() {
+    let sandbox = Sandbox::start(&[]);
+    let app = sandbox.dir().join("Applications/Ollama.app");
+    let new = sandbox.dir().join("staged.app");
+    assert!(sandbox.verb("bundle", &["--ollama", "0.34.4", new.to_str().unwrap()]).status.success());
+    std::fs::rename(&app, sandbox.dir().join("old")).unwrap();
+    std::fs::rename(&new, &app).unwrap();
+
+    sandbox.restart_app();
+
+    assert_eq!(sandbox.http("GET", "/api/version", "").1, "{\"version\":\"0.34.4\"}");
+}
