@@ -30,9 +30,7 @@ fn a_real_server_is_taken_over_restarted_and_proved() {
 
     let (code, ending) = place.last(&["apply", "--take-over"]);
     assert_eq!((code, &ending["outcome"]), (0, &"proven".into()), "{ending}");
-    for (name, value) in
-        [("OLLAMA_NUM_PARALLEL", "1"), ("OLLAMA_MAX_LOADED_MODELS", "1"), ("OLLAMA_MAX_QUEUE", "10")]
-    {
+    for (name, value) in [("OLLAMA_NUM_PARALLEL", "1"), ("OLLAMA_MAX_LOADED_MODELS", "1"), ("OLLAMA_MAX_QUEUE", "10")] {
         let settings = ending["settings"].as_array().unwrap();
         let setting = settings.iter().find(|setting| setting["name"] == name).unwrap();
         for layer in ["desired", "persisted", "effective"] {

@@ -14,6 +14,7 @@ use stablehand_engine::time::{Awake, Now, Wall};
 use stablehand_ollama::catalogue;
 use stablehand_platform::launchd::adoption;
 use stablehand_platform::machine::{Machine, Os};
+use stablehand_platform::notification;
 use stablehand_protocol::{self as protocol, Ending, Failure, Request, Snapshot};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -291,6 +292,13 @@ impl Supervision {
         let Some(alert) = self.gate.offer(now.awake, alert) else { return };
         tracing::warn!(kind = alert.kind.word(), message = %alert.message, action = alert.action, "alert");
         self.alerts.push_back(translation::alert(&alert, now.wall));
+        let machine = self.machine.clone();
+        tokio::spawn(async move {
+            if let Err(reason) = notification::deliver(&machine, &alert).await {
+                // The alert stands in every snapshot all the same.
+                tracing::debug!(%reason, "no desktop notification");
+            }
+        });
         while self.alerts.len() > ALERTS_KEPT {
             self.alerts.pop_front();
         }

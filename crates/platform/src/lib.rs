@@ -11,6 +11,7 @@
 //! - who runs and who listens: [`processes`], [`listeners`], [`survey`]
 //! - carrying out one step of a plan: [`perform`](mod@perform), [`signal`], [`sweep`]
 //! - the layers of a setting, and our own services: [`layers`], [`install`], [`paths`]
+//! - telling a person: [`notification`]
 //! - macOS: [`launchd`], [`applications`], [`app`], [`console`], [`publish`]; Linux: [`linux`]
 
 #![deny(unsafe_code)]
@@ -28,6 +29,7 @@ pub mod layers;
 pub mod linux;
 pub mod listeners;
 pub mod machine;
+pub mod notification;
 pub mod paths;
 pub mod perform;
 pub mod processes;

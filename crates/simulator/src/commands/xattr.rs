@@ -106,8 +106,8 @@ fn write(path: &Path, name: &str, value: &str) -> Reply {
 fn delete(path: &Path, name: &str, recursive: bool) -> Reply {
     match removexattr(path, host_name(name)) {
         Ok(()) => Reply::quiet(),
-        Err(Errno::NODATA) if recursive => Reply::quiet(),
-        Err(Errno::NODATA) => missing(path, name),
+        Err(error) if is_missing(error) && recursive => Reply::quiet(),
+        Err(error) if is_missing(error) => missing(path, name),
         Err(error) => refused(path, error),
     }
 }
@@ -165,6 +165,11 @@ pub fn copy(from: &Path, to: &Path) {
             let _ = setxattr(to, host_name(&name), value.as_bytes(), XattrFlags::empty());
         }
     }
+}
+
+/// No such attribute: ENODATA on Linux, ENOATTR (93) on macOS.
+fn is_missing(error: Errno) -> bool {
+    error == Errno::NODATA || (std::env::consts::OS == "macos" && error.raw_os_error() == 93)
 }
 
 fn missing(path: &Path, name: &str) -> Reply {

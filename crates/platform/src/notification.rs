@@ -1,0 +1,113 @@
+//! Telling a person on the desktop. The engine decided that it is worth it; here it is only delivered.
+//!
+//! On Linux the session's notification service shows it. On macOS only an app bundle may post notifications (a program
+//! outside one is aborted by `UNUserNotificationCenter`), so the bundle that this program lies in is opened in the
+//! background with the matter's name; without a bundle there is nobody to post it. A simulated machine tells nobody:
+//! its troubles are not the person's.
+
+use crate::command::{CommandError, Invocation, run};
+use crate::machine::{Machine, Os};
+use stablehand_engine::alert::Alert;
+use stablehand_engine::owner::enclosing_bundle;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long the desktop may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Why nothing was shown. The alert is in the daemon's snapshot all the same.
+#[derive(Debug, thiserror::Error)]
+pub enum Undelivered {
+    /// The machine is simulated.
+    #[error("a simulated machine tells nobody")]
+    Simulated,
+    /// Nothing here can show it.
+    #[error("there is no desktop session to show it in: {0}")]
+    NoDesktop(String),
+    /// The program lies in no app bundle.
+    #[error("only an app bundle may post notifications, and this program lies in none")]
+    NoBundle,
+    /// The bundle could not be opened.
+    #[error("the app could not be opened to post it: {0}")]
+    NotOpened(String),
+}
+
+impl From<CommandError> for Undelivered {
+    fn from(error: CommandError) -> Self {
+        Self::NotOpened(error.to_string())
+    }
+}
+
+/// Shows an alert on the desktop.
+///
+/// # Errors
+/// [`Undelivered`], with the reason.
+pub async fn deliver(machine: &Machine, alert: &Alert) -> Result<(), Undelivered> {
+    if machine.simulated().is_some() {
+        return Err(Undelivered::Simulated);
+    }
+    match machine.os() {
+        Os::Linux => through_session_bus(alert).await,
+        Os::MacOs => {
+            let program = std::env::current_exe().map_err(|error| Undelivered::NotOpened(error.to_string()))?;
+            let bundle = bundle_of(&program).ok_or(Undelivered::NoBundle)?;
+            let output = run(machine, &open(machine, &bundle, alert)).await?;
+            if output.succeeded() { Ok(()) } else { Err(Undelivered::NotOpened(output.said())) }
+        }
+    }
+}
+
+/// Opens the bundle in the background to post one matter (`open(1)`); a bundle that runs already gets it too.
+fn open(machine: &Machine, bundle: &Path, alert: &Alert) -> Invocation {
+    Invocation::new(machine.at("/usr/bin/open"))
+        .args(["-g", "-j"])
+        .arg(bundle)
+        .args(["--args", "notify", alert.kind.word()])
+        .timeout(PATIENCE)
+}
+
+fn bundle_of(program: &Path) -> Option<PathBuf> {
+    let program = program.canonicalize().ok()?;
+    enclosing_bundle(&program).map(Path::to_path_buf)
+}
+
+#[cfg(target_os = "linux")]
+async fn through_session_bus(alert: &Alert) -> Result<(), Undelivered> {
+    let mut notification = notify_rust::Notification::new();
+    notification.appname("Stablehand").summary(&alert.message).body(&format!("To mend it: {}", alert.action));
+    match tokio::time::timeout(PATIENCE, notification.show_async()).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(Undelivered::NoDesktop(error.to_string())),
+        Err(_) => Err(Undelivered::NoDesktop("the notification service does not answer".to_owned())),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+async fn through_session_bus(_alert: &Alert) -> Result<(), Undelivered> {
+    Err(Undelivered::NoDesktop("this system has no session bus".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::world_folder;
+    use stablehand_engine::alert::AlertKind;
+
+    #[tokio::test]
+    async fn a_simulated_machine_tells_nobody() {
+        let (_dir, machine) = world_folder("linux");
+        assert!(matches!(deliver(&machine, &alert()).await, Err(Undelivered::Simulated)));
+    }
+
+    #[test]
+    fn the_bundle_is_opened_in_the_background_with_the_matters_name() {
+        let (_dir, machine) = world_folder("macos");
+        let invocation = open(&machine, Path::new("/Applications/Stablehand.app"), &alert());
+        assert!(invocation.program.ends_with("usr/bin/open"));
+        assert_eq!(invocation.args, ["-g", "-j", "/Applications/Stablehand.app", "--args", "notify", "drift"]);
+    }
+
+    fn alert() -> Alert {
+        Alert::new(AlertKind::Drift, "m".to_owned(), "a")
+    }
+}
