@@ -76,6 +76,10 @@ fn a_refused_polkit_leaves_the_server_alone() {
     let world = World::start(&["--os", "linux", "--speed", "20"]);
     world.fault("pkexec-refused");
     let ending = world.apply_serial();
+    if rustix::process::getuid().is_root() {
+        assert_eq!(ending["outcome"], "proven", "root needs nobody's leave: {ending}");
+        return;
+    }
     assert_eq!(ending["failure"]["code"], "polkit-refused", "{ending}");
     assert!(ending["failure"]["hint"].as_str().unwrap().contains("sudo stablehand apply"), "{ending}");
     assert_eq!(world.status()["server"]["serving"], true);
