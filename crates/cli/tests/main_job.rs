@@ -150,3 +150,39 @@ fn walk(folder: &std::path::Path) -> Vec<String> {
     }
     paths
 }
+
+#[test]
+fn a_hand_made_agent_that_runs_the_bundles_server_is_restarted_through_launchd() {
+    let mut world = World::without_daemon(&["--speed", "10", "--owner", "none"]);
+    let program = world.file("/Applications/Ollama.app/Contents/Resources/ollama");
+    let log = world.file("/Users/sim/ollama.log");
+    let plist = world.agents().join("ai.ollama.serve.plist");
+    let text = format!(
+        r#"<?xml version="1.0" encoding="UTF-8"?>
+<plist version="1.0"><dict>
+<key>Label</key><string>ai.ollama.serve</string>
+<key>ProgramArguments</key><array><string>{}</string><string>serve</string></array>
+<key>RunAtLoad</key><true/><key>KeepAlive</key><true/>
+<key>StandardErrorPath</key><string>{}</string>
+</dict></plist>"#,
+        program.display(),
+        log.display()
+    );
+    std::fs::create_dir_all(world.agents()).unwrap();
+    std::fs::write(&plist, text).unwrap();
+    let uid = rustix::process::getuid().as_raw();
+    let loaded = std::process::Command::new(world.file("/bin/launchctl"))
+        .args(["bootstrap", &format!("gui/{uid}")])
+        .arg(&plist)
+        .status()
+        .unwrap();
+    assert!(loaded.success());
+    world.start_daemon();
+    world.watch_until(|snapshot| snapshot["server"]["state"] == "up");
+    let status = world.status();
+    assert_eq!(status["server"]["owner"], "agent", "{status}");
+    assert!(status["server"]["owner_detail"]["name"].as_str().unwrap().contains("ai.ollama.serve"), "{status}");
+    let ending = world.apply_serial();
+    assert_eq!(ending["outcome"], "proven", "{ending}");
+    assert!(world.inside()["gui"].as_array().unwrap().is_empty(), "no app is opened beside it");
+}

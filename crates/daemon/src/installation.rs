@@ -14,21 +14,67 @@ use std::time::Duration;
 /// How long a daemon that runs by hand may take to end.
 const DAEMON_END: Duration = Duration::from_secs(10);
 
+/// How long a daemon that was just started may take until it answers.
+const DAEMON_START: Duration = Duration::from_secs(15);
+
+/// How often publishing is tried at a login, and the time between.
+const PUBLISH_TRIES: u32 = 12;
+const PUBLISH_PAUSE: Duration = Duration::from_secs(5);
+
 /// Makes the service manager run the daemon at every login. Returns what was (or would be) done, in words.
 ///
 /// # Errors
 /// When a file is in the way or cannot be written; what was done before stands in the message.
 pub async fn install(place: &Place, dry_run: bool) -> Result<Vec<String>, Failure> {
     let machine = place.machine();
-    let program = std::env::current_exe().and_then(std::fs::canonicalize).map_err(|error| {
-        Failure::new("no-own-path", format!("this program cannot tell where it lies: {error}; nothing was changed"), "")
-    })?;
+    let program = lasting_program()?;
     let changes = install_changes(machine, &program).map_err(|failure| failure_of(&failure))?;
-    let words = changes.iter().map(ToString::to_string).collect();
+    let mut words: Vec<String> = changes.iter().map(ToString::to_string).collect();
+    let by_hand = if changes.is_empty() { None } else { running_daemon(&stablehand_files(machine).lock) };
+    if let Some(pid) = by_hand {
+        words.insert(0, format!("end the daemon that runs now (pid {pid}), so that the service can run it"));
+    }
     if !dry_run {
+        // Two would fight for the lock.
+        if by_hand.is_some() {
+            end_daemon(machine).await?;
+        }
         carry_out(machine, &changes).await.map_err(|failure| failure_of(&failure))?;
+        if !await_daemon(machine).await {
+            words.push("the daemon does not answer yet; see `stablehand doctor`".to_owned());
+        }
     }
     Ok(words)
+}
+
+/// Whether the daemon's socket can be reached within its usual time.
+async fn await_daemon(machine: &Machine) -> bool {
+    let socket = stablehand_files(machine).socket;
+    let reached = async {
+        while tokio::net::UnixStream::connect(&socket).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(DAEMON_START, reached).await.is_ok()
+}
+
+/// The path that a service may name: a link of a package manager stays a link, because it outlives what it points to
+/// now; a place that goes away is refused.
+fn lasting_program() -> Result<PathBuf, Failure> {
+    let program = std::env::current_exe().map_err(|error| {
+        Failure::new("no-own-path", format!("this program cannot tell where it lies: {error}; nothing was changed"), "")
+    })?;
+    let text = program.to_string_lossy();
+    if text.contains("/AppTranslocation/") || text.starts_with("/Volumes/") {
+        return Err(Failure::new(
+            "program-will-go",
+            format!(
+                "{text} will not be there at the next login (a disk image or a quarantined copy); nothing was changed"
+            ),
+            "move Stablehand to /Applications with Finder, start it from there, then install",
+        ));
+    }
+    Ok(program)
 }
 
 /// Takes everything of ours away and puts adopted files back. Ollama goes on as it runs.
@@ -59,7 +105,20 @@ pub async fn uninstall(place: &Place, dry_run: bool) -> Result<Vec<String>, Fail
 /// # Errors
 /// When the session cannot be reached or the plist cannot be read.
 pub async fn publish(place: &Place) -> Result<String, Failure> {
-    stablehand_platform::publish::publish(place.machine()).await.map_err(|failure| failure_of(&failure))
+    let machine = place.machine();
+    let mut tries = PUBLISH_TRIES;
+    loop {
+        match stablehand_platform::publish::publish(machine).await {
+            Ok(note) => return Ok(note),
+            // A login is busy, and its session may not be complete yet; it has but this one publication.
+            Err(failure) if tries > 1 && failure.code != "env-plist-unreadable" => {
+                tracing::warn!(code = failure.code, message = %failure.message, "not published yet");
+                tries -= 1;
+                machine.clock().sleep(PUBLISH_PAUSE).await;
+            }
+            Err(failure) => return Err(failure_of(&failure)),
+        }
+    }
 }
 
 /// The pid in the lock file, if somebody holds the lock.

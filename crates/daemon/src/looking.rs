@@ -21,7 +21,8 @@ use stablehand_ollama::log::reader::{Limits, Search, last_config_line};
 use stablehand_ollama::log::{ConfigLine, Parser};
 use stablehand_ollama::{argv, catalogue};
 use stablehand_platform::layers::{self, Obstacles};
-use stablehand_platform::machine::Machine;
+use stablehand_platform::machine::{Machine, Os};
+use stablehand_platform::publish;
 use stablehand_platform::server_log::{LogSource, server_log};
 use stablehand_platform::survey::Surveyor;
 use stablehand_protocol as protocol;
@@ -73,6 +74,8 @@ pub struct Looker {
     surveyor: Arc<Mutex<Surveyor>>,
     definitions: Vec<Definition>,
     port: u16,
+    /// `OLLAMA_HOST` as clients on this machine have it.
+    host_of_clients: Option<String>,
     session: Option<Session>,
     /// The config line of the server with this identity, or why it was not found and when that was tried.
     config_line: Option<(Identity, Known<Logged>, Awake)>,
@@ -98,6 +101,7 @@ impl Looker {
             surveyor: Arc::new(Mutex::new(Surveyor::new(machine.clone(), argv::role))),
             definitions: catalogue::definitions(),
             port: machine.default_port(),
+            host_of_clients: None,
             session: None,
             config_line: None,
             names: ModelNames::default(),
@@ -125,6 +129,9 @@ impl Looker {
 
     /// A look.
     pub async fn look(&mut self, configuration: &Configuration) -> Seen {
+        if self.session.is_none() {
+            self.read_session_host().await;
+        }
         self.port = self.port_wanted(configuration);
         let survey = self.surveyor.lock().await.survey(self.port).await;
         let ownership = ownership(&survey);
@@ -193,13 +200,22 @@ impl Looker {
         if let Some((_, wish)) = desired {
             return port(wish.value.as_str());
         }
-        if self.machine.simulated().is_none()
-            && let Ok(raw) = std::env::var("OLLAMA_HOST")
-            && !raw.trim().is_empty()
-        {
-            return port(&raw);
-        }
-        self.machine.default_port()
+        self.host_of_clients.as_deref().map_or_else(|| self.machine.default_port(), port)
+    }
+
+    /// The address that clients of this login use. On macOS the session tells; a daemon's own environment is as old as
+    /// the daemon.
+    async fn read_session_host(&mut self) {
+        let named = match self.machine.os() {
+            Os::MacOs => {
+                let Ok(name) = Name::try_new("OLLAMA_HOST") else { return };
+                let values = publish::session_values(&self.machine, std::slice::from_ref(&name)).await;
+                values.known().and_then(|values| values.get(&name)).map(ToString::to_string)
+            }
+            Os::Linux if self.machine.simulated().is_none() => std::env::var("OLLAMA_HOST").ok(),
+            Os::Linux => None,
+        };
+        self.host_of_clients = named.filter(|raw| !raw.trim().is_empty());
     }
 
     async fn ask(&self) -> (Answer, Known<String>) {
@@ -249,13 +265,14 @@ impl Looker {
             Some(owner) => layers::session(&self.machine, owner, names).await,
             None => None,
         };
-        let published_at = stablehand_platform::publish::published_at(&self.machine).await;
+        let published_at = publish::published_at(&self.machine).await;
         let obstacles = match owner {
             Some(owner) => layers::obstacles(&self.machine, owner, desired).await,
             None => Obstacles::default(),
         };
         let session = Session { values, obstacles, published_at, server, names: names.to_vec(), at: now };
         self.session = Some(session.clone());
+        self.read_session_host().await;
         session
     }
 

@@ -22,6 +22,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 /// A client's request, and where its events go.
 #[derive(Debug)]
@@ -40,8 +41,11 @@ const SLEPT: Duration = Duration::from_secs(10);
 const ALERTS_KEPT: usize = 20;
 /// What every deadline gets more on a simulated machine, in real time.
 const SIMULATED_SLACK: Duration = Duration::from_secs(10);
-/// How long a plan that is under way may go on after the daemon was told to end.
-const GRACE_AT_END: Duration = Duration::from_secs(120);
+/// How long a plan that is under way may go on after the daemon was told to end; the service managers' own limits
+/// (`ExitTimeOut`, `TimeoutStopSec`) are longer.
+const GRACE_AT_END: Duration = Duration::from_secs(70);
+/// How long the search for hand-made setters may take.
+const SETTERS_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Runs the loop until the process is told to end.
 pub async fn run(
@@ -67,7 +71,7 @@ pub async fn run(
         alerts: VecDeque::new(),
         now,
         since: (now.awake, now.wall),
-        ending: false,
+        ending: None,
     };
     supervision.perform(effects).await;
     let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
@@ -79,17 +83,19 @@ pub async fn run(
         let wait = supervision.next_wait();
         tokio::select! {
             () = either(&mut terminate, &mut interrupt) => {
-                if supervision.ending || !supervision.is_working() {
+                if supervision.ending.is_some() || !supervision.is_working() {
                     return;
                 }
                 tracing::warn!("told to end while Ollama is being restarted; ending when that is done");
-                supervision.ending = true;
+                supervision.ending = Some(Instant::now() + GRACE_AT_END);
             }
             Some(command) = inbox.recv() => supervision.command(command).await,
             Some(answer) = returned.recv() => supervision.answer(answer).await,
             () = tokio::time::sleep(wait) => supervision.tick().await,
         }
-        if supervision.ending && !supervision.is_working() {
+        if let Some(end) = supervision.ending
+            && (!supervision.is_working() || Instant::now() >= end)
+        {
             return;
         }
     }
@@ -129,7 +135,8 @@ struct Supervision {
     now: Now,
     /// Since when the state is what it is, on both clocks.
     since: (Awake, Wall),
-    ending: bool,
+    /// Told to end; when the patience with a plan under way is over.
+    ending: Option<Instant>,
 }
 
 impl Supervision {
@@ -143,7 +150,7 @@ impl Supervision {
             Some((at, _)) => self.machine.clock().real_span(at.since(self.machine.clock().now().awake)),
             None => CONFIGURATION_INTERVAL,
         };
-        if self.ending { due.min(GRACE_AT_END) } else { due.min(CONFIGURATION_INTERVAL) }
+        due.min(CONFIGURATION_INTERVAL)
     }
 
     async fn tick(&mut self) {
@@ -338,7 +345,7 @@ impl Supervision {
                 self.answer_settings(ending, events).await;
             }
             Request::Apply { take_over, dry_run } => {
-                if !dry_run && let Err(failure) = self.inherit(take_over) {
+                if !dry_run && let Err(failure) = self.inherit(take_over).await {
                     let _ = events.send(protocol::Event::Result(Box::new(Ending::failed(failure)))).await;
                     return;
                 }
@@ -348,7 +355,7 @@ impl Supervision {
             Request::Restart { take_over, dry_run } => {
                 if take_over
                     && !dry_run
-                    && let Err(failure) = self.inherit(take_over)
+                    && let Err(failure) = self.inherit(take_over).await
                 {
                     let _ = events.send(protocol::Event::Result(Box::new(Ending::failed(failure)))).await;
                     return;
@@ -403,13 +410,18 @@ impl Supervision {
 
     /// What `apply` takes the place of must not lose its values: a hand-made setter, whose file goes aside, and a
     /// server started by hand that is taken over. They become desired values, unless others are desired already.
-    fn inherit(&mut self, take_over: bool) -> Result<(), Failure> {
+    async fn inherit(&mut self, take_over: bool) -> Result<(), Failure> {
         let mut found: BTreeMap<String, String> = BTreeMap::new();
         if take_over && let Some(seen) = &self.last {
             found.extend(seen.given_by_hand.clone());
         }
         if self.machine.os() == Os::MacOs {
-            let values = adoption::setters(&self.machine).into_iter().flat_map(|setter| setter.values);
+            let machine = self.machine.clone();
+            // A setter's script may lie where macOS asks the person before it lets anybody read.
+            let looking = tokio::task::spawn_blocking(move || adoption::setters(&machine));
+            let setters = tokio::time::timeout(SETTERS_DEADLINE, looking).await;
+            let setters = setters.ok().and_then(Result::ok).unwrap_or_default();
+            let values = setters.into_iter().flat_map(|setter| setter.values);
             found.extend(values.map(|(name, value)| (name.to_string(), value.to_string())));
         }
         let desired = &self.configuration.current().desired;

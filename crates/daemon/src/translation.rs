@@ -121,6 +121,10 @@ pub fn refusal_failure(refusal: &Refusal) -> Failure {
         Refusal::OtherUser { .. } => {
             ("port-other-user", "ask that user, or give your own Ollama another port with OLLAMA_HOST".to_owned())
         }
+        Refusal::Translocated(_) => (
+            "app-translocated",
+            "move it to another folder and back with Finder, start it again, then try again".to_owned(),
+        ),
         Refusal::Absent => ("ollama-missing", "install it from ollama.com, then try again".to_owned()),
         Refusal::Unknown(_) => ("owner-unknown", "see `stablehand doctor`".to_owned()),
     };
@@ -265,7 +269,7 @@ pub fn name_of(owner: &Owner) -> String {
         Owner::App { bundle } => bundle.display().to_string(),
         Owner::Brew { label, .. } => format!("Homebrew service {label}"),
         Owner::Systemd { unit, .. } => format!("systemd unit {unit}"),
-        Owner::Agent(AgentKind::LaunchAgent { label, .. }) => format!("our job {label}"),
+        Owner::Agent(AgentKind::LaunchAgent { label, .. }) => format!("launchd job {label}"),
         Owner::Agent(AgentKind::UserUnit { unit }) => format!("our unit {unit}"),
         Owner::Agent(AgentKind::Process { program }) => format!("{}, started by Stablehand", program.display()),
         Owner::Container { name } => format!("container {name}"),

@@ -20,6 +20,7 @@ pub mod owner;
 pub mod plan;
 pub mod process;
 pub mod setting;
+pub mod stall;
 pub mod supervisor;
 pub mod time;
 

@@ -19,7 +19,7 @@ pub enum Scope {
 /// How our own server is kept running, where no other owner exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentKind {
-    /// Our launchd job.
+    /// A launchd job of this user: ours, or one that somebody wrote by hand.
     LaunchAgent {
         /// Its label.
         label: String,

@@ -320,6 +320,9 @@ pub enum Refusal {
         /// The port.
         port: u16,
     },
+    /// The app runs from a random read-only place that is gone as soon as it quits.
+    #[error("{} runs from a random read-only place (App Translocation), which is gone as soon as it quits", .0.display())]
+    Translocated(PathBuf),
     /// Nothing to start.
     #[error("no Ollama was found on this machine")]
     Absent,
@@ -358,6 +361,11 @@ pub fn plan(goal: Goal, ownership: &Ownership, port: u16, take_over: bool) -> Re
         Ownership::Unknown(reason) => return Err(Refusal::Unknown(reason.clone())),
     };
     let environment = goal.desired().clone();
+    if let Owner::App { bundle } = owner
+        && bundle.components().any(|part| part.as_os_str() == "AppTranslocation")
+    {
+        return Err(Refusal::Translocated(bundle.clone()));
+    }
     let (owner, stop, sweep, start) = match owner {
         Owner::App { bundle } => (
             owner.clone(),
@@ -381,13 +389,14 @@ pub fn plan(goal: Goal, ownership: &Ownership, port: u16, take_over: bool) -> Re
         ),
         Owner::Container { name } => return Err(Refusal::Container { name: name.clone() }),
         Owner::Manual { server, program, started_by } => match (take_over, program.known()) {
-            (true, Some(program)) => (
+            // What was called by a relative path could not be started again from elsewhere.
+            (true, Some(program)) if program.is_absolute() => (
                 Owner::Agent(AgentKind::Process { program: program.clone() }),
                 Some(Stop::Process { server: *server }),
                 Some(Sweep::RunnersOf(*server)),
                 Start::Process { program: program.clone(), environment },
             ),
-            (true, None) | (false, _) => {
+            (true, Some(_) | None) | (false, _) => {
                 return Err(Refusal::Manual { server: *server, started_by: started_by.clone() });
             }
         },

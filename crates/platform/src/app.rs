@@ -31,6 +31,11 @@ const APPEARANCE_POLL: Duration = Duration::from_millis(200);
 /// # Errors
 /// A [`StepFailure`] when one may not be signalled or does not end.
 pub async fn stop(machine: &Machine, surveyor: &Mutex<Surveyor>, bundle: &Path) -> Result<String, StepFailure> {
+    // What could not be opened again is not ended either.
+    console::check(machine).await?;
+    if !bundle.is_dir() {
+        return Err(missing(bundle));
+    }
     let (guis, classify) = {
         let mut surveyor = surveyor.lock().await;
         (guis_of(machine, &mut surveyor, bundle), surveyor.classify())
@@ -63,7 +68,8 @@ pub async fn start(
     if !bundle.is_dir() {
         return Err(missing(bundle));
     }
-    console::check(machine).await?;
+    // The stop was let through a moment ago; a session that is gone since may come back.
+    console::check(machine).await.map_err(|failure| StepFailure { again: Again::Soon, ..failure })?;
     let before = guis_of(machine, &mut *surveyor.lock().await, bundle);
     if let Some(gui) = before.first() {
         return Ok(format!("{} is up already, GUI pid {}, started by somebody else", bundle.display(), gui.pid));
@@ -94,7 +100,9 @@ pub async fn start(
 /// command's own environment and as `--env`: versions of macOS differ in which of the two reaches the app.
 /// `--fast-startup` skips a staged update and the prompt to move the app (`cmd/start_darwin.go`).
 pub fn open(machine: &Machine, bundle: &Path, environment: &Values) -> Invocation {
-    let mut invocation = Invocation::new(machine.at("/usr/bin/open")).args(["-g", "-j", "-a"]).arg(bundle);
+    // The app inherits what `open` was given, and it wins over the session: our PATH, proxies and locale are not its.
+    let mut invocation =
+        Invocation::new(machine.at("/usr/bin/open")).bare_environment().args(["-g", "-j", "-a"]).arg(bundle);
     for (name, value) in environment {
         invocation = invocation.arg("--env").arg(format!("{name}={value}")).env(name.as_str(), value.as_str());
     }

@@ -35,6 +35,8 @@ pub struct Invocation {
     pub args: Vec<OsString>,
     /// Variables put on it.
     pub env: Vec<(OsString, OsString)>,
+    /// It gets `HOME`, `USER` and `LOGNAME` of ours and what is put on it, and nothing else.
+    pub bare: bool,
     /// What it reads; nothing when `None`.
     pub stdin: Option<Vec<u8>>,
     /// Time of the machine that it may take; at least 5 s of real time are given.
@@ -44,7 +46,14 @@ pub struct Invocation {
 impl Invocation {
     /// A command without arguments.
     pub fn new(program: impl Into<PathBuf>) -> Self {
-        Self { program: program.into(), args: Vec::new(), env: Vec::new(), stdin: None, timeout: USUAL_TIMEOUT }
+        Self {
+            program: program.into(),
+            args: Vec::new(),
+            env: Vec::new(),
+            bare: false,
+            stdin: None,
+            timeout: USUAL_TIMEOUT,
+        }
     }
 
     /// Adds an argument.
@@ -69,6 +78,13 @@ impl Invocation {
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.env.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// Keeps our environment from it, but for `HOME`, `USER` and `LOGNAME`.
+    #[must_use]
+    pub fn bare_environment(mut self) -> Self {
+        self.bare = true;
         self
     }
 
@@ -244,6 +260,14 @@ fn command(machine: &Machine, invocation: &Invocation) -> Command {
     for (name, _stale) in std::env::vars_os() {
         if name.to_str().is_some_and(is_server_variable) {
             command.env_remove(name);
+        }
+    }
+    if invocation.bare {
+        command.env_clear();
+        for name in ["HOME", "USER", "LOGNAME"] {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
         }
     }
     if machine.simulated().is_some() {

@@ -11,11 +11,12 @@ use std::os::unix::fs::MetadataExt;
 /// What `launchctl managername` prints in the session of the screen.
 const SCREEN_SESSION: &str = "Aqua";
 
-/// Succeeds in the session at the screen; the text is a warning worth showing.
+/// Succeeds in a login session with a screen of its own, also while another user is in front of it; values set here
+/// reach this user's apps. The text is a warning worth showing.
 ///
 /// # Errors
-/// A [`StepFailure`] `no-gui-session` anywhere else; nothing was changed then.
-pub async fn check(machine: &Machine) -> Result<Option<String>, StepFailure> {
+/// A [`StepFailure`] `no-gui-session` anywhere else.
+pub async fn session(machine: &Machine) -> Result<Option<String>, StepFailure> {
     let output = run(machine, &launchctl::managername(machine)).await?;
     let session = output.stdout.trim();
     if !output.succeeded() {
@@ -24,11 +25,20 @@ pub async fn check(machine: &Machine) -> Result<Option<String>, StepFailure> {
     if session != SCREEN_SESSION {
         return Err(elsewhere(&format!("this is a session of kind {session:?}, not the one at the screen")));
     }
+    Ok((machine.uid() == 0 && machine.simulated().is_none())
+        .then(|| "running as root: values reach root's session alone".to_owned()))
+}
+
+/// Succeeds in the session that is at the screen now: only there can an app be opened.
+///
+/// # Errors
+/// A [`StepFailure`] `no-gui-session` anywhere else.
+pub async fn check(machine: &Machine) -> Result<Option<String>, StepFailure> {
+    let warning = session(machine).await?;
     if !at_the_screen(machine) {
         return Err(elsewhere("another user, or nobody, is at the screen"));
     }
-    Ok((machine.uid() == 0 && machine.simulated().is_none())
-        .then(|| "running as root: values reach root's session alone".to_owned()))
+    Ok(warning)
 }
 
 fn at_the_screen(machine: &Machine) -> bool {
@@ -41,9 +51,7 @@ fn at_the_screen(machine: &Machine) -> bool {
 fn elsewhere(why: &str) -> StepFailure {
     StepFailure {
         code: "no-gui-session",
-        message: format!(
-            "the login session at the screen cannot be reached: {why}; neither the session nor the server was changed"
-        ),
+        message: format!("the login session at the screen cannot be reached: {why}"),
         hint: "log in at the screen of this Mac and run it in a terminal there, or let the daemon do it (it runs in \
                that session); ssh and sudo reach another session"
             .to_owned(),

@@ -2,7 +2,7 @@
 //! processes are handed.
 
 use crate::change::Change;
-use crate::launchd::{self, adoption, env_agent, job};
+use crate::launchd::{self, adoption, env_agent, job, job_env};
 use crate::linux;
 use crate::machine::{Machine, Os};
 use crate::publish;
@@ -75,7 +75,7 @@ pub async fn obstacles(machine: &Machine, owner: &Owner, values: &Values) -> Obs
                         env_agent::LABEL
                     )
                 }),
-                outranked: Vec::new(),
+                outranked: job_env::outranked(owner, values),
             },
             MacOsLayer::Session | MacOsLayer::OwnProcess | MacOsLayer::Nothing(_) => Obstacles::default(),
         },

@@ -69,6 +69,10 @@ pub async fn published_at(machine: &Machine) -> Known<Option<Wall>> {
 
 /// Values of the session, by name; unset ones are left out.
 pub async fn session_values(machine: &Machine, names: &[Name]) -> Known<Values> {
+    // Elsewhere launchctl answers for another session, and "unset" would be false.
+    if let Err(failure) = console::session(machine).await {
+        return Known::unknown(failure.message);
+    }
     let mut values = Values::new();
     for name in names {
         match session_value(machine, name.as_str()).await {
@@ -98,7 +102,7 @@ async fn session_value(machine: &Machine, name: &str) -> Known<Option<String>> {
 }
 
 async fn hand_over(machine: &Machine, set: &Values, unset: &BTreeSet<Name>) -> Result<Option<String>, StepFailure> {
-    let warning = console::check(machine).await?;
+    let warning = console::session(machine).await?;
     for (name, value) in set {
         setenv(machine, name.as_str(), value.as_str()).await?;
     }

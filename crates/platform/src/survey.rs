@@ -1,15 +1,16 @@
 //! One look at everything that bears on who owns the server.
 
 use crate::applications;
+use crate::command::run;
 use crate::launchd::property_list::PropertyList;
-use crate::launchd::{job, plist_of};
+use crate::launchd::{job, launchctl, plist_of};
 use crate::linux;
 use crate::listeners::ListenerTable;
 use crate::machine::{Machine, Os};
 use crate::processes::{self, ProcessTable};
 use crate::signal::Classify;
 use stablehand_engine::Known;
-use stablehand_engine::owner::{AgentKind, Keeper, Listener, Owner, Survey, enclosing_bundle};
+use stablehand_engine::owner::{AgentKind, Keeper, Listener, Owner, Survey, enclosing_bundle, holder};
 use stablehand_engine::process::{Identity, Process, Role, Sighting};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -86,7 +87,7 @@ impl Surveyor {
         let (sightings, others) = self.look_at_processes();
         let uid = self.machine.uid();
         let listeners = listeners.map(|listeners| without_the_gone(listeners, &sightings, uid));
-        let keepers = self.keepers(&sightings).await;
+        let keepers = self.keepers(&sightings, &others).await;
         let running: BTreeSet<PathBuf> = sightings.iter().filter_map(bundle_of_gui).collect();
         let running: Vec<_> = running.into_iter().collect();
         Survey {
@@ -109,7 +110,9 @@ impl Surveyor {
 
     /// Ollama's processes, and everybody else's.
     pub(crate) fn sightings_and_others(&mut self) -> (Vec<Sighting>, Vec<Process>) {
-        self.look_at_processes()
+        let (sightings, mut others) = self.look_at_processes();
+        others.extend(strangers(&sightings, &others));
+        (sightings, others)
     }
 
     /// Who listens on a port.
@@ -189,9 +192,9 @@ impl Surveyor {
         self.runners = runners;
     }
 
-    async fn keepers(&mut self, sightings: &[Sighting]) -> Vec<Keeper> {
+    async fn keepers(&mut self, sightings: &[Sighting], others: &[Process]) -> Vec<Keeper> {
         match self.machine.os() {
-            Os::MacOs => launchd_keepers(&self.machine, sightings).await,
+            Os::MacOs => launchd_keepers(&self.machine, sightings, others).await,
             Os::Linux => {
                 let serves = sightings.iter().filter(|sighting| matches!(sighting.role, Role::Serve));
                 let pids: Vec<u32> = serves.map(|sighting| sighting.process.id.pid).collect();
@@ -203,7 +206,7 @@ impl Surveyor {
 
 /// The launchd jobs that can run a server. One without a plist in the agents' folder (`brew services run`) is asked
 /// for only when a server is there that launchd may have started.
-async fn launchd_keepers(machine: &Machine, sightings: &[Sighting]) -> Vec<Keeper> {
+async fn launchd_keepers(machine: &Machine, sightings: &[Sighting], others: &[Process]) -> Vec<Keeper> {
     let from_launchd = sightings.iter().any(|sighting| {
         let in_bundle = sighting.process.executable.known().is_some_and(|path| enclosing_bundle(path).is_some());
         matches!(sighting.role, Role::Serve) && !in_bundle
@@ -215,7 +218,26 @@ async fn launchd_keepers(machine: &Machine, sightings: &[Sighting]) -> Vec<Keepe
             keepers.extend(launchd_keeper(machine, label, plist).await);
         }
     }
+    // An agent that somebody wrote to run the bundle's own server is a widely published recipe. Whatever no shell and
+    // no GUI holds may be launchd's, and launchd would start it again.
+    for sighting in sightings.iter().filter(|sighting| matches!(sighting.role, Role::Serve)) {
+        let pid = sighting.process.id.pid;
+        let below_gui = sightings.iter().any(|other| {
+            Some(other.process.id.pid) == sighting.process.parent && matches!(other.role, Role::Gui { .. })
+        });
+        let known = below_gui || keepers.iter().any(|keeper| keeper.pid == Some(pid));
+        if !known && holder(&sighting.process, others).is_none() {
+            keepers.extend(foreign_job(machine, pid).await);
+        }
+    }
     keepers
+}
+
+async fn foreign_job(machine: &Machine, pid: u32) -> Option<Keeper> {
+    let listed = run(machine, &launchctl::list(machine)).await.ok()?;
+    let label = launchctl::parse_list(&listed.stdout, pid)?;
+    let plist = plist_of(machine, &label);
+    launchd_keeper(machine, &label, plist).await
 }
 
 async fn launchd_keeper(machine: &Machine, label: &str, plist: PathBuf) -> Option<Keeper> {
@@ -227,10 +249,10 @@ async fn launchd_keeper(machine: &Machine, label: &str, plist: PathBuf) -> Optio
         None => return None,
     };
     let restarts = loaded.as_ref().is_some_and(|job| job.keep_alive || keeps_alive(&plist));
-    let owner = if label == SERVER_LABEL {
-        Owner::Agent(AgentKind::LaunchAgent { label: label.to_owned(), plist })
-    } else {
+    let owner = if BREW_LABELS.contains(&label) {
         Owner::Brew { label: label.to_owned(), plist }
+    } else {
+        Owner::Agent(AgentKind::LaunchAgent { label: label.to_owned(), plist })
     };
     Some(Keeper { owner, pid: loaded.and_then(|job| job.pid), restarts })
 }
@@ -258,7 +280,7 @@ fn bundle_of_gui(sighting: &Sighting) -> Option<PathBuf> {
 /// Everybody above Ollama's processes who is no part of it.
 fn ancestors(sightings: &[Sighting], others: &[Process]) -> Vec<Process> {
     let by_pid: HashMap<u32, &Process> = others.iter().map(|process| (process.id.pid, process)).collect();
-    let mut found: Vec<Process> = Vec::new();
+    let mut found: Vec<Process> = strangers(sightings, others);
     for sighting in sightings {
         let mut next = sighting.process.parent;
         while let Some(parent) = next.and_then(|pid| by_pid.get(&pid)) {
@@ -270,6 +292,18 @@ fn ancestors(sightings: &[Sighting], others: &[Process]) -> Vec<Process> {
         }
     }
     found
+}
+
+/// Parents that the table did not show: another user's, or (for a world) one from outside it. Whoever has such a
+/// parent is held by it.
+fn strangers(sightings: &[Sighting], others: &[Process]) -> Vec<Process> {
+    let shown = |pid: u32| {
+        let ours = sightings.iter().map(|sighting| &sighting.process).chain(others);
+        ours.into_iter().any(|process| process.id.pid == pid)
+    };
+    let parents: BTreeSet<u32> = sightings.iter().filter_map(|sighting| sighting.process.parent).collect();
+    let unseen = parents.into_iter().filter(|pid| *pid > 1 && !shown(*pid));
+    unseen.filter_map(processes::anybody).collect()
 }
 
 /// `ollama` programs for a start of our own. One that only leads into an app bundle is the app's.

@@ -189,8 +189,9 @@ mod tests {
     #[tokio::test]
     async fn servers_and_runners_of_the_bundle_are_ended_and_others_stay() {
         let (_dir, machine) = world_folder("macos");
-        let server = Napper::start(&machine, &format!("{RESOURCES}/ollama"));
-        let runner = Napper::start(&machine, &format!("{RESOURCES}/llama-server"));
+        let server = Napper::orphan(&machine, &format!("{RESOURCES}/ollama"));
+        let runner = Napper::orphan(&machine, &format!("{RESOURCES}/llama-server"));
+        let held = Napper::start(&machine, &format!("{RESOURCES}/ollama"));
         let other = Napper::start(&machine, "opt/homebrew/bin/ollama");
         let surveyor = Mutex::new(Surveyor::new(machine.clone(), by_name));
         let which = Sweep::Bundle(machine.at("/Applications/Ollama.app"));
@@ -199,6 +200,7 @@ mod tests {
         assert!(note.contains(&format!("runner pid {}", runner.id.pid)), "{note}");
         assert!(!processes::is_alive(server.id) && !processes::is_alive(runner.id));
         assert!(processes::is_alive(other.id));
+        assert!(processes::is_alive(held.id), "its parent, this test, holds it");
         assert_eq!(sweep(&machine, &surveyor, &which).await.unwrap(), "nothing was left");
     }
 

@@ -31,7 +31,8 @@ pub(crate) fn world_at_speed(os: &str, speed: f64) -> (TempDir, Machine) {
 
 /// A real process whose program lies in a world; it ends with the test.
 pub(crate) struct Napper {
-    child: std::process::Child,
+    /// Ours to wait for, unless it is nobody's child.
+    child: Option<std::process::Child>,
     /// Which life it is.
     pub(crate) id: Identity,
 }
@@ -42,18 +43,43 @@ impl Napper {
         let program = machine.root().join(below_root);
         copy_program(Path::new("/bin/sleep"), &program);
         let child = std::process::Command::new(&program).arg("60").spawn().unwrap();
-        let (id, _name) = processes::life_of(child.id()).unwrap();
+        let id = Self::appeared(machine, child.id());
+        Self { child: Some(child), id }
+    }
+
+    /// Starts it by a shell that ends at once, so that nobody holds it.
+    pub(crate) fn orphan(machine: &Machine, below_root: &str) -> Self {
+        let program = machine.root().join(below_root);
+        copy_program(Path::new("/bin/sleep"), &program);
+        let script = "\"$0\" 60 >/dev/null 2>&1 & echo $!";
+        let said = std::process::Command::new("/bin/sh").args(["-c", script]).arg(&program).output().unwrap();
+        let pid = String::from_utf8(said.stdout).unwrap().trim().parse().unwrap();
+        Self { child: None, id: Self::appeared(machine, pid) }
+    }
+
+    fn appeared(machine: &Machine, pid: u32) -> Identity {
+        let (id, _name) = processes::life_of(pid).unwrap();
         while processes::look_at(machine, id).is_none() {
             std::thread::yield_now();
         }
-        Self { child, id }
+        id
     }
 }
 
 impl Drop for Napper {
     fn drop(&mut self) {
-        let _gone_already = self.child.kill();
-        let _reaped_already = self.child.wait();
+        match &mut self.child {
+            Some(child) => {
+                let _gone_already = child.kill();
+                let _reaped_already = child.wait();
+            }
+            None => {
+                let pid = i32::try_from(self.id.pid).ok().and_then(rustix::process::Pid::from_raw);
+                if let Some(pid) = pid.filter(|_| processes::is_alive(self.id)) {
+                    let _gone_already = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                }
+            }
+        }
     }
 }
 

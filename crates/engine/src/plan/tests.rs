@@ -73,6 +73,20 @@ fn a_terminals_server_is_left_alone_until_it_may_be_taken_over() {
 }
 
 #[test]
+fn a_translocated_app_is_not_quit() {
+    let bundle = "/private/var/folders/x/AppTranslocation/AB-12/d/Ollama.app";
+    let refused = plan(apply(), &one(Owner::App { bundle: bundle.into() }), 11434, false);
+    assert_eq!(refused, Err(Refusal::Translocated(bundle.into())));
+}
+
+#[test]
+fn a_server_called_by_a_relative_path_is_not_taken_over() {
+    let owner =
+        Owner::Manual { server: server(), program: Known::Is("./ollama".into()), started_by: Some("zsh".to_owned()) };
+    assert!(matches!(plan(apply(), &one(owner), 11434, true), Err(Refusal::Manual { .. })));
+}
+
+#[test]
 fn what_is_not_ours_to_change_is_refused_with_its_name() {
     let port = 11434;
     let container = one(Owner::Container { name: "llm".to_owned() });

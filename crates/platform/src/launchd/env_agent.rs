@@ -130,7 +130,8 @@ fn text_of_each(variables: &Dictionary) -> Result<Vec<(&str, &str)>, String> {
 }
 
 fn mode_suits(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|about| about.mode() & 0o777 == PLIST_MODE)
+    let ours = rustix::process::getuid().as_raw();
+    fs::metadata(path).is_ok_and(|about| about.mode() & 0o777 == PLIST_MODE && about.uid() == ours)
 }
 
 fn unusable(error: PropertyListError) -> StepFailure {

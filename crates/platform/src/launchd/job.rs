@@ -16,8 +16,8 @@ use tokio::time::Instant;
 const LOAD_PAUSES: [Duration; 4] =
     [Duration::from_millis(500), Duration::from_secs(1), Duration::from_millis(1500), Duration::from_secs(2)];
 
-/// How long a job may take to leave launchd after `bootout`: its process may use its whole exit timeout (20 s by
-/// default, `launchd.plist(5)`), and some set a longer one.
+/// How long a job may take to leave launchd after `bootout`: its process may use its whole exit timeout (5 s as
+/// launchd prints it; our daemon's is 75 s).
 const DRAIN_LIMIT: Duration = Duration::from_secs(80);
 
 /// How long a job that is already on its way out may take before a load is tried.

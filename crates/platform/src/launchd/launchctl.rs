@@ -64,6 +64,22 @@ pub fn print_disabled(machine: &Machine) -> Invocation {
     launchctl(machine, "print-disabled").arg(domain(machine))
 }
 
+/// Lists every job of the session: pid, last status, label.
+pub fn list(machine: &Machine) -> Invocation {
+    launchctl(machine, "list")
+}
+
+/// The label under which launchd runs this pid. Applications that LaunchServices started have labels too
+/// (`application.…`); those are no jobs that launchd would start again.
+pub fn parse_list(text: &str, pid: u32) -> Option<String> {
+    let wanted = pid.to_string();
+    text.lines().find_map(|line| {
+        let mut columns = line.split('\t');
+        let (found, _status, label) = (columns.next()?, columns.next()?, columns.next()?);
+        (found == wanted && !label.starts_with("application.")).then(|| label.to_owned())
+    })
+}
+
 /// Names the kind of session we run in: `Aqua` at the screen, `Background` through ssh.
 pub fn managername(machine: &Machine) -> Invocation {
     launchctl(machine, "managername")
@@ -241,6 +257,15 @@ mod tests {
 
     const RUNNING: &str = include_str!("../../fixtures/launchctl-print.running.txt");
     const ENDED: &str = include_str!("../../fixtures/launchctl-print.ended.txt");
+
+    #[test]
+    fn a_job_is_found_by_its_pid_and_an_application_is_none() {
+        let text = "PID\tStatus\tLabel\n-\t0\tcom.ollama.ollama\n17810\t0\tapplication.com.electron.ollama.23.24\n\
+                    901\t0\tai.ollama.serve\n";
+        assert_eq!(parse_list(text, 901).as_deref(), Some("ai.ollama.serve"));
+        assert_eq!(parse_list(text, 17810), None);
+        assert_eq!(parse_list(text, 90), None);
+    }
 
     #[test]
     fn commands_are_argument_lists_in_the_users_own_domain() {

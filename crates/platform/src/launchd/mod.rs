@@ -7,6 +7,7 @@ pub mod adoption;
 pub mod daemon_agent;
 pub mod env_agent;
 pub mod job;
+pub mod job_env;
 pub mod launchctl;
 pub(crate) mod property_list;
 

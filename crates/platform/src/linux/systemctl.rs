@@ -77,9 +77,9 @@ pub fn act_invocation(machine: &Machine, scope: Scope, action: Action<'_>) -> In
 pub fn with_rights(machine: &Machine, scope: Scope, invocation: Invocation) -> Invocation {
     match scope {
         Scope::System if machine.uid() != 0 => {
-            let Invocation { program, args, env, stdin, timeout } = invocation;
+            let Invocation { program, args, env, stdin, timeout, bare } = invocation;
             let elevated = Invocation::new(machine.at(PKEXEC)).arg(program).args(args);
-            Invocation { env, stdin, timeout, ..elevated }
+            Invocation { env, stdin, timeout, bare, ..elevated }
         }
         Scope::System | Scope::User => invocation,
     }

@@ -80,10 +80,30 @@ impl ListenerTable {
 /// macOS shows only the sockets of one's own processes, so an answer from a port that nobody seems to hold means
 /// another user's process.
 async fn look_through_crate(port: u16) -> Known<Vec<Listener>> {
-    let all = match listeners::get_all() {
-        Ok(all) => all,
-        Err(error) => return Known::unknown(format!("the system does not tell who listens: {error}")),
+    let mut seen = match seen_through_crate(port) {
+        Ok(seen) => seen,
+        Err(reason) => return Known::Unknown(reason),
     };
+    if seen.is_empty() && answers(port).await {
+        // A server of ours may have bound the port in between.
+        seen = match seen_through_crate(port) {
+            Ok(seen) => seen,
+            Err(reason) => return Known::Unknown(reason),
+        };
+        if seen.is_empty() {
+            seen.push(Listener {
+                address: format!("127.0.0.1:{port}"),
+                process: Known::unknown("macOS shows neither other users' sockets nor, to a sandboxed program, any"),
+                program: None,
+                uid: None,
+            });
+        }
+    }
+    Known::Is(seen)
+}
+
+fn seen_through_crate(port: u16) -> Result<Vec<Listener>, String> {
+    let all = listeners::get_all().map_err(|error| format!("the system does not tell who listens: {error}"))?;
     let ours = all.into_iter().filter(|found| {
         found.socket.port() == port
             && found.protocol == listeners::Protocol::TCP
@@ -99,15 +119,7 @@ async fn look_through_crate(port: u16) -> Known<Vec<Listener>> {
         })
         .collect();
     seen.sort_by(|a, b| a.address.cmp(&b.address));
-    if seen.is_empty() && answers(port).await {
-        seen.push(Listener {
-            address: format!("127.0.0.1:{port}"),
-            process: Known::unknown("macOS does not show other users' sockets"),
-            program: None,
-            uid: None,
-        });
-    }
-    Known::Is(seen)
+    Ok(seen)
 }
 
 async fn answers(port: u16) -> bool {

@@ -6,7 +6,6 @@ use crate::server_variables::is_server_variable;
 use stablehand_engine::Known;
 use stablehand_engine::process::Identity;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use sysinfo::{Pid, ProcessRefreshKind, ProcessStatus, ProcessesToUpdate, System, UpdateKind};
 
@@ -100,7 +99,11 @@ fn system_details(process: &sysinfo::Process) -> Details {
         .collect();
     Details {
         uid: owner.map_or_else(|| Known::unknown(told("owner")), Known::Is),
-        executable: process.exe().map(Path::to_path_buf).map_or_else(|| Known::unknown(told("program")), Known::Is),
+        // The kernel keeps the path that was handed to exec; a relative one means nothing here.
+        executable: match process.exe() {
+            Some(path) if path.is_absolute() => Known::Is(path.to_path_buf()),
+            Some(_) | None => Known::unknown(told("program")),
+        },
         argv: if argv.is_empty() { Known::unknown(told("arguments")) } else { Known::Is(argv) },
         environment: if process.environ().is_empty() { Known::unknown(told("environment")) } else { Known::Is(ours) },
     }

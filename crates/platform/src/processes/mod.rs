@@ -73,7 +73,8 @@ impl ProcessTable {
             let entry = old.unwrap_or_else(|| {
                 let details = kernel::details(row.id.pid);
                 Kept {
-                    settled: now_ms - row.started_real_ms > SETTLING_MS,
+                    // Arguments that could not be read may be readable later.
+                    settled: now_ms - row.started_real_ms > SETTLING_MS && details.argv.known().is_some(),
                     belongs: belongs(&self.machine, &details),
                     started: self.machine.clock().wall_of_real(row.started_real_ms),
                     name: row.name.clone(),
@@ -96,6 +97,13 @@ pub fn look_at(machine: &Machine, id: Identity) -> Option<Process> {
     let details = kernel::details(id.pid);
     let started = machine.clock().wall_of_real(row.started_real_ms);
     belongs(machine, &details).then(|| process(&row, started, &details))
+}
+
+/// The present process of a pid, whoever's and wherever it is; `None` when there is none.
+pub(crate) fn anybody(pid: u32) -> Option<Process> {
+    let row = kernel::row(pid).filter(|row| !row.ended)?;
+    let started = Wall::from_unix_ms(row.started_real_ms);
+    Some(process(&row, started, &kernel::details(pid)))
 }
 
 /// Whether this life still goes on. A process that has ended and was not yet noticed by its parent does not.

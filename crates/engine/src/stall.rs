@@ -1,0 +1,5 @@
+//! Telling a stall from honest work.
+//!
+//! Evidence in ([`evidence::Observation`]), verdicts out.
+
+pub mod evidence;
