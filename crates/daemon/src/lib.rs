@@ -9,9 +9,11 @@
 pub mod configuration;
 mod control;
 pub mod doctor;
+pub mod history;
 pub mod installation;
 mod looking;
 mod memory;
+pub mod metrics;
 mod models;
 mod place;
 mod presence;
