@@ -1,7 +1,7 @@
 //! The whole state as a copy. Menu, icon, page and CLI text are pure functions of it; two copies compare with `==`.
 
 use crate::{Failure, Known};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Everything the daemon knows that a person may want to see.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,7 +114,7 @@ pub struct Setting {
     /// In the file that holds after every login or start.
     pub persisted: Known<Option<String>>,
     /// What new processes are handed; absent where there is no such layer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub session: Option<Known<Option<String>>>,
     /// What the running server uses, as it reports it.
     pub effective: Known<String>,
@@ -128,6 +128,11 @@ pub struct Setting {
     pub drift: Vec<String>,
     /// What it means, in one sentence.
     pub meaning: String,
+}
+
+/// A field that is there is `Some`, also when it says `null`: unset is not absent.
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(field: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(field).map(Some)
 }
 
 /// One piece of evidence.
@@ -192,4 +197,29 @@ pub struct MemoryBound {
     pub budget_bytes: Known<u64>,
     /// Where the budget comes from, in words.
     pub budget_source: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unset_session_survives_the_wire_and_an_absent_one_stays_absent() {
+        for session in [Some(Known::Is(None)), Some(Known::Is(Some("1".to_owned()))), Some(Known::unknown("x")), None] {
+            let setting = Setting {
+                name: "OLLAMA_NUM_PARALLEL".to_owned(),
+                desired: None,
+                persisted: Known::Is(None),
+                session,
+                effective: Known::Is("1".to_owned()),
+                proof: vec![],
+                default: "1".to_owned(),
+                standing: "not-managed".to_owned(),
+                drift: vec![],
+                meaning: String::new(),
+            };
+            let text = serde_json::to_string(&setting).unwrap();
+            assert_eq!(serde_json::from_str::<Setting>(&text).unwrap(), setting, "{text}");
+        }
+    }
 }
