@@ -113,7 +113,7 @@ pub enum SettingsVerb {
     #[command(after_help = "Example: stablehand settings set OLLAMA_NUM_PARALLEL=2 OLLAMA_CONTEXT_LENGTH=32768")]
     Set {
         /// NAME=VALUE, or one NAME and one VALUE.
-        #[arg(required = true, num_args = 1..)]
+        #[arg(required = true, num_args = 1.., allow_hyphen_values = true)]
         assignments: Vec<String>,
         #[command(flatten)]
         dry_run: DryRun,

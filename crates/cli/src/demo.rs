@@ -2,7 +2,7 @@
 //! this one; the verbs here hand their arguments to it.
 
 use crate::arguments::DemoVerb;
-use crate::verbs::Voice;
+use crate::verbs::{Voice, told_to_end};
 use stablehand_protocol::Failure;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -66,7 +66,16 @@ fn arguments(voice: Voice, verb: DemoVerb) -> Result<Vec<OsString>, Failure> {
 }
 
 async fn simulator(program: &Path, arguments: &[OsString]) -> Result<i32, Failure> {
-    let status = Command::new(program).args(arguments).status().await.map_err(|error| no_simulator(program, &error))?;
+    status_of(program, Command::new(program).args(arguments)).await
+}
+
+/// The whole demo has its own picture; with `--json`, stdout is for that alone.
+async fn simulator_aside(program: &Path, arguments: &[OsString]) -> Result<i32, Failure> {
+    status_of(program, Command::new(program).args(arguments).stdout(std::process::Stdio::null())).await
+}
+
+async fn status_of(program: &Path, command: &mut Command) -> Result<i32, Failure> {
+    let status = command.status().await.map_err(|error| no_simulator(program, &error))?;
     Ok(status.code().unwrap_or(1))
 }
 
@@ -95,12 +104,12 @@ async fn whole(voice: Voice) -> Result<ExitCode, Failure> {
     let world = folder.path().join("world");
     let dir = || -> Vec<OsString> { vec!["--dir".into(), world.clone().into()] };
     eprintln!("SIMULATED: this shows a stand-in Ollama on a simulated Mac, not your machine. Ctrl-C ends it.");
-    let started = simulator(&stablehand_sim, &[vec!["start".into()], dir()].concat()).await?;
+    let started = simulator_aside(&stablehand_sim, &[vec!["start".into()], dir()].concat()).await?;
     if started != 0 {
         return Ok(ExitCode::from(u8::try_from(started).unwrap_or(1)));
     }
     let shown = show(voice, &stablehand, &world).await;
-    let stopped = simulator(&stablehand_sim, &[vec!["stop".into()], dir()].concat()).await;
+    let stopped = simulator_aside(&stablehand_sim, &[vec!["stop".into()], dir()].concat()).await;
     if !matches!(stopped, Ok(0)) {
         // Its processes may still run from this folder.
         let kept = folder.keep();
@@ -143,13 +152,13 @@ async fn show(voice: Voice, program: &Path, world: &Path) -> Result<ExitCode, Fa
         () = tokio::time::sleep(DAEMON_START) => {
             return Err(Failure::new("demo-daemon", "the demo's daemon does not answer", ""));
         }
-        _ = tokio::signal::ctrl_c() => return Ok(ExitCode::SUCCESS),
+        () = told_to_end() => return Ok(ExitCode::SUCCESS),
     }
     let flags: &[&str] = if voice.json { &["status", "--watch", "--json"] } else { &["status", "--watch"] };
     let mut watch = start(ours(flags))?;
     tokio::select! {
         _ = watch.wait() => {}
-        _ = tokio::signal::ctrl_c() => { let _ = watch.wait().await; }
+        () = told_to_end() => { let _ = watch.wait().await; }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -8,6 +8,14 @@ use std::fmt::Write as _;
 pub fn snapshot(snapshot: &Snapshot, paint: Paint) -> String {
     let mut out = String::new();
     simulated(&mut out, snapshot.simulated.as_deref(), paint);
+    if snapshot.daemon_version != env!("CARGO_PKG_VERSION") {
+        let words = format!(
+            "the daemon is version {}, this program {}; restart the daemon",
+            snapshot.daemon_version,
+            env!("CARGO_PKG_VERSION")
+        );
+        line(&mut out, &paint.bad(&words));
+    }
     let server = &snapshot.server;
     let version = server.version.known().map_or(String::new(), |version| format!(" {version}"));
     let state = match server.state.as_str() {
@@ -120,11 +128,33 @@ pub fn settings(settings: &[Setting], paint: Paint) -> String {
     out
 }
 
+/// What each setting means, takes and is by default.
+pub fn meanings(settings: &[Setting], paint: Paint) -> String {
+    let mut out = String::new();
+    for setting in settings {
+        line(&mut out, &paint.strong(&setting.name));
+        line(
+            &mut out,
+            &format!("  {} Takes {}; default {}.", setting.meaning, setting.allowed, shown(&setting.default)),
+        );
+        if !setting.caution.is_empty() {
+            line(&mut out, &format!("  {}", paint.doubtful(&setting.caution)));
+        }
+    }
+    out
+}
+
 /// One setting in full.
 pub fn setting(setting: &Setting, paint: Paint) -> String {
     let mut out = String::new();
     line(&mut out, &paint.strong(&setting.name));
     line(&mut out, &format!("  {}", setting.meaning));
+    if !setting.allowed.is_empty() {
+        line(&mut out, &format!("  takes      {}", setting.allowed));
+    }
+    if !setting.caution.is_empty() {
+        line(&mut out, &format!("  {}", paint.doubtful(&setting.caution)));
+    }
     line(&mut out, &format!("  default    {}", shown(&setting.default)));
     line(&mut out, &format!("  desired    {}", setting.desired.clone().unwrap_or_else(unset)));
     line(&mut out, &format!("  persisted  {}", with_reason(&setting.persisted)));
@@ -191,6 +221,13 @@ pub fn failure(failure: &Failure, paint: Paint) -> String {
     if !failure.hint.is_empty() {
         line(&mut out, &format!("{} {}", paint.strong("hint:"), failure.hint));
     }
+    out
+}
+
+/// The line that everything shown of a simulated machine begins with; empty for a real one.
+pub fn simulated_line(folder: Option<&str>, paint: Paint) -> String {
+    let mut out = String::new();
+    simulated(&mut out, folder, paint);
     out
 }
 

@@ -11,6 +11,7 @@ use stablehand_protocol::{Ending, Event, Failure, Outcome, Request, Setting, Sna
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Drift, or something that failed.
 const FAILED: u8 = 1;
@@ -62,9 +63,11 @@ async fn at(place: &Place, voice: Voice, verb: HereVerb) -> Result<ExitCode, Fai
         }
         HereVerb::Verify => ask(&client, voice, Request::Verify).await,
         HereVerb::Doctor => examine(place, &client, voice).await,
-        HereVerb::Install(DryRun { dry_run }) => changes(voice, installation::install(place, dry_run).await, dry_run),
+        HereVerb::Install(DryRun { dry_run }) => {
+            changes(place, voice, installation::install(place, dry_run).await, dry_run)
+        }
         HereVerb::Uninstall(DryRun { dry_run }) => {
-            changes(voice, installation::uninstall(place, dry_run).await, dry_run)
+            changes(place, voice, installation::uninstall(place, dry_run).await, dry_run)
         }
         HereVerb::Logs { daemon, lines, follow } => logs(place, voice, daemon, lines, follow).await,
         HereVerb::Publish => publish(place, voice).await,
@@ -97,9 +100,18 @@ async fn watch(client: &Client, voice: Voice) -> Result<ExitCode, Failure> {
                 Some(snapshot) => show_change(&snapshot, voice),
                 None => return Err(ClientError::Broken("the daemon has ended".to_owned()).into()),
             },
-            _ = tokio::signal::ctrl_c() => return Ok(ExitCode::SUCCESS),
+            () = told_to_end() => return Ok(ExitCode::SUCCESS),
         }
     }
+}
+
+/// Waits for whatever tells a program at a terminal to end.
+pub async fn told_to_end() {
+    let signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+    let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hang_up)] = signals else {
+        return std::future::pending().await;
+    };
+    tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {}, _ = hang_up.recv() => {} }
 }
 
 fn show_change(snapshot: &Snapshot, voice: Voice) {
@@ -121,17 +133,24 @@ async fn settings(client: &Client, voice: Voice, verb: SettingsVerb) -> Result<E
     match verb {
         SettingsVerb::List { all } => {
             let snapshot = client.snapshot().await?;
-            let shown = if all { snapshot.settings } else { text::main_settings(&snapshot.settings) };
+            let shown = if all { snapshot.settings.clone() } else { text::main_settings(&snapshot.settings) };
             if voice.json {
                 print_json(&shown);
             } else {
+                print(&text::simulated_line(snapshot.simulated.as_deref(), voice.paint));
                 print(&text::settings(&shown, voice.paint));
+                if all {
+                    print(&format!("\n{}", text::meanings(&shown, voice.paint)));
+                }
             }
             Ok(ExitCode::SUCCESS)
         }
         SettingsVerb::Get { name } => {
             let snapshot = client.snapshot().await?;
             let setting = snapshot.settings.iter().find(|setting| setting.name == name);
+            if !voice.json {
+                print(&text::simulated_line(snapshot.simulated.as_deref(), voice.paint));
+            }
             show_setting(voice, setting, &name)
         }
         SettingsVerb::Set { assignments, dry_run } => {
@@ -235,10 +254,15 @@ async fn examine(place: &Place, client: &Client, voice: Voice) -> Result<ExitCod
     }))
 }
 
-fn changes(voice: Voice, done: Result<Vec<String>, Failure>, dry_run: bool) -> Result<ExitCode, Failure> {
+fn changes(
+    place: &Place,
+    voice: Voice,
+    done: Result<Vec<String>, Failure>,
+    dry_run: bool,
+) -> Result<ExitCode, Failure> {
     let steps = done?;
     let outcome = if dry_run { Outcome::Planned } else { Outcome::Changed };
-    let mut ending = Ending { steps, ..Ending::new(outcome) };
+    let mut ending = Ending { steps, simulated: place.simulated(), ..Ending::new(outcome) };
     if ending.steps.is_empty() {
         ending.notes.push("nothing to do".to_owned());
     }
@@ -262,7 +286,7 @@ async fn logs(place: &Place, voice: Voice, daemon: bool, lines: usize, follow: b
     };
     tokio::select! {
         shown = server_log::show(place, &source, lines, follow, &mut show) => shown.map(|()| ExitCode::SUCCESS),
-        _ = tokio::signal::ctrl_c() => Ok(ExitCode::SUCCESS),
+        () = told_to_end() => Ok(ExitCode::SUCCESS),
     }
 }
 
@@ -294,8 +318,9 @@ fn print_json<T: Serialize>(value: &T) {
 /// Writes to stdout; a reader that has left (`| head`) ends the program quietly.
 fn print(text: &str) {
     let mut stdout = std::io::stdout().lock();
-    if stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_err() {
-        std::process::exit(0);
+    if let Err(error) = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        let left = error.kind() == std::io::ErrorKind::BrokenPipe;
+        std::process::exit(if left { 0 } else { i32::from(FAILED) });
     }
 }
 

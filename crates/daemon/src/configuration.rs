@@ -5,6 +5,7 @@
 
 use stablehand_engine::setting::{MAIN_SETTINGS, Name, Preset, Wish};
 use stablehand_ollama::catalogue;
+use stablehand_ollama::version::Version;
 use stablehand_platform::files::write_atomically;
 use stablehand_platform::machine::Machine;
 use stablehand_platform::paths::stablehand_files;
@@ -20,7 +21,7 @@ const TEMPLATE: &str = "\
 # Stablehand's configuration. You may edit this file while the daemon runs; comments are kept.
 # A mistake is reported by `stablehand status`, and the last good version stays in force.
 
-# Settings of Ollama's server that shall hold after every login. `stablehand settings list` explains them all.
+# Settings of Ollama's server that shall hold after every login. `stablehand settings list --all` explains them all.
 # Changes take effect with `stablehand apply`.
 [settings]
 ";
@@ -30,6 +31,8 @@ const TEMPLATE: &str = "\
 pub struct Configuration {
     /// Desired settings.
     pub desired: BTreeMap<Name, Wish>,
+    /// No good version was read yet, so what is desired is not known.
+    pub unknown: bool,
 }
 
 /// A change of desired settings.
@@ -51,6 +54,8 @@ pub struct ConfigurationFile {
     stamp: Option<Stamp>,
     current: Configuration,
     failure: Option<Failure>,
+    /// A good version was read since the daemon started.
+    ever_good: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +68,14 @@ impl ConfigurationFile {
     /// Reads the file; one that is not there is an empty configuration.
     pub fn open(machine: &Machine) -> Self {
         let path = stablehand_files(machine).config_file;
-        let mut file =
-            Self { machine: machine.clone(), path, stamp: None, current: Configuration::default(), failure: None };
+        let mut file = Self {
+            machine: machine.clone(),
+            path,
+            stamp: None,
+            current: Configuration::default(),
+            failure: None,
+            ever_good: false,
+        };
         file.read();
         file
     }
@@ -93,17 +104,23 @@ impl ConfigurationFile {
         true
     }
 
-    /// Changes desired settings in the file and returns each change in words. With `dry_run` nothing is written.
+    /// Changes desired settings in the file. Returns each change in words, and the configuration after it. With
+    /// `dry_run` nothing is written. The server's version, when it is known, decides what it can take.
     ///
     /// # Errors
     /// When a name or value is refused, the file as it lies there is broken, or it cannot be written. The file is
     /// then left as it was.
-    pub fn change(&mut self, change: &Change, dry_run: bool) -> Result<Vec<String>, Failure> {
+    pub fn change(
+        &mut self,
+        change: &Change,
+        version: Option<&Version>,
+        dry_run: bool,
+    ) -> Result<(Vec<String>, Configuration), Failure> {
         self.follow();
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }
-        let wanted = wanted(change)?;
+        let wanted = wanted(change, version)?;
         let text = match std::fs::read_to_string(&self.path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => TEMPLATE.to_owned(),
@@ -126,7 +143,8 @@ impl ConfigurationFile {
                 .map_err(|error| unwritable(&self.path, &error.to_string()))?;
             self.read();
         }
-        Ok(words)
+        let after = parse(&self.path, &document.to_string())?;
+        Ok((words, after))
     }
 
     fn read(&mut self) {
@@ -140,9 +158,11 @@ impl ConfigurationFile {
             Ok(configuration) => {
                 self.current = configuration;
                 self.failure = None;
+                self.ever_good = true;
             }
             Err(failure) => {
                 tracing::warn!(code = %failure.code, message = %failure.message, "the configuration was not taken");
+                self.current.unknown = !self.ever_good;
                 self.failure = Some(failure);
             }
         }
@@ -150,7 +170,7 @@ impl ConfigurationFile {
 }
 
 /// The final value (or its absence) of every name that the change touches.
-fn wanted(change: &Change) -> Result<BTreeMap<String, Option<String>>, Failure> {
+fn wanted(change: &Change, version: Option<&Version>) -> Result<BTreeMap<String, Option<String>>, Failure> {
     let mut wanted = BTreeMap::new();
     if let Some(preset) = change.preset {
         for name in MAIN_SETTINGS {
@@ -168,7 +188,7 @@ fn wanted(change: &Change) -> Result<BTreeMap<String, Option<String>>, Failure> 
         wanted.insert(name.clone(), None);
     }
     for (name, value) in &change.set {
-        catalogue::check(name, value, None).map_err(|refused| refusal(&refused))?;
+        catalogue::check(name, value, version).map_err(|refused| refusal(&refused))?;
         wanted.insert(name.clone(), Some(value.clone()));
     }
     Ok(wanted)
@@ -279,7 +299,7 @@ fn located(path: &Path, text: &str, span: Option<Range<usize>>, what: &str) -> F
     };
     Failure::new(
         "bad-config",
-        format!("{place}: {what}; the last good version stays in force"),
+        format!("{place}: {what}; this version of the file is not taken"),
         "correct the file; it is read again as soon as it is saved",
     )
 }
@@ -326,7 +346,7 @@ mod tests {
         for (text, place) in cases {
             let failure = parse(Path::new("c.toml"), text).unwrap_err();
             assert!(failure.message.starts_with(place), "{text:?}: {}", failure.message);
-            assert!(failure.message.contains("stays in force"), "{}", failure.message);
+            assert!(failure.message.contains("is not taken"), "{}", failure.message);
         }
     }
 
@@ -351,7 +371,7 @@ mod tests {
             set: BTreeMap::from([("OLLAMA_MAX_QUEUE".to_owned(), "20".to_owned())]),
             unset: BTreeSet::new(),
         };
-        let wanted = wanted(&change).unwrap();
+        let wanted = wanted(&change, None).unwrap();
         assert_eq!(wanted["OLLAMA_NUM_PARALLEL"], None);
         assert_eq!(wanted["OLLAMA_MAX_QUEUE"].as_deref(), Some("20"));
     }
@@ -359,7 +379,7 @@ mod tests {
     #[test]
     fn an_unknown_name_cannot_be_unset_either() {
         let change = Change { unset: BTreeSet::from(["OLLAMA_MAX_QEUE".to_owned()]), ..Change::default() };
-        let failure = wanted(&change).unwrap_err();
+        let failure = wanted(&change, None).unwrap_err();
         assert!(format!("{} {}", failure.message, failure.hint).contains("OLLAMA_MAX_QUEUE"), "{failure:?}");
     }
 }

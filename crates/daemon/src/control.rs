@@ -14,12 +14,18 @@ use http::header::CONTENT_TYPE;
 use stablehand_protocol::{Failure, Request, Snapshot, VERSION_HEADER};
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream, unix::SocketAddr};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::{ReceiverStream, WatchStream};
 
 /// The latest snapshot; `None` until the first look has come back.
 pub type Latest = watch::Receiver<Option<Arc<Snapshot>>>;
+
+/// The pause after a connection that could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+/// The largest request that is read.
+const REQUEST_BYTES: usize = 256 << 10;
 
 #[derive(Clone)]
 struct Reach {
@@ -34,6 +40,7 @@ pub async fn serve(listener: UnixListener, uid: u32, commands: mpsc::Sender<Comm
         .route("/v1/events", get(events))
         .route("/v1/request", post(request))
         .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
         .with_state(Reach { commands, latest })
         .layer(axum::middleware::map_response(with_version));
     if let Err(error) = axum::serve(OwnerOnly { listener, uid }, router).await {
@@ -62,7 +69,8 @@ impl axum::serve::Listener for OwnerOnly {
                 },
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::task::yield_now().await;
+                    // Out of file descriptors, mostly; they come back when clients leave.
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
@@ -97,7 +105,13 @@ async fn events(State(reach): State<Reach>) -> Sse<impl Stream<Item = Result<sse
     Sse::new(changes).keep_alive(KeepAlive::default())
 }
 
-async fn request(State(reach): State<Reach>, body: axum::body::Bytes) -> Response {
+async fn request(State(reach): State<Reach>, body: Body) -> Response {
+    let Ok(body) = axum::body::to_bytes(body, REQUEST_BYTES).await else {
+        return refuse(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            &Failure::new("request-too-large", "the request is too large; nothing was changed", "see docs/api.md"),
+        );
+    };
     let request: Request = match serde_json::from_slice(&body) {
         Ok(request) => request,
         Err(error) => {
@@ -124,6 +138,13 @@ async fn request(State(reach): State<Reach>, body: axum::body::Bytes) -> Respons
         Ok::<_, Infallible>(line)
     });
     ([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response()
+}
+
+async fn wrong_method() -> Response {
+    refuse(
+        StatusCode::METHOD_NOT_ALLOWED,
+        &Failure::new("wrong-method", "this path does not take that method; nothing was changed", "see docs/api.md"),
+    )
 }
 
 async fn unknown_path() -> Response {

@@ -86,7 +86,8 @@ pub async fn examine(place: &Place) -> Vec<Finding> {
             "run it as the user who runs Ollama",
         ));
     }
-    findings.push(configuration(machine));
+    let file = ConfigurationFile::open(machine);
+    findings.push(configuration(&file));
     let owner = owner(machine, &mut findings).await;
     if machine.os() == Os::MacOs {
         findings.push(session(machine).await);
@@ -95,7 +96,11 @@ pub async fn examine(place: &Place) -> Vec<Finding> {
                 "hand-made-setter",
                 Severity::Note,
                 format!("{} sets Ollama's variables at login too", setter.plist.display()),
-                "`stablehand apply` adopts it: its file is kept aside, and put back by `stablehand uninstall`",
+                if setter.also_does.is_empty() {
+                    "`stablehand apply` adopts it: its file is kept aside, and put back by `stablehand uninstall`"
+                } else {
+                    "it does other things as well, so it is left alone; take Ollama's variables out of it"
+                },
             )
         }));
     }
@@ -103,14 +108,13 @@ pub async fn examine(place: &Place) -> Vec<Finding> {
         findings.push(log(machine, &owner));
         // What we do not change has no file of ours.
         if !matches!(owner, Owner::Manual { .. } | Owner::Container { .. }) {
-            findings.push(persisted(machine, &owner).await);
+            findings.push(persisted(machine, &owner, &file).await);
         }
     }
     findings
 }
 
-fn configuration(machine: &Machine) -> Finding {
-    let file = ConfigurationFile::open(machine);
+fn configuration(file: &ConfigurationFile) -> Finding {
     match file.failure() {
         Some(failure) => Finding::of_failure(Severity::Bad, failure),
         None => {
@@ -212,10 +216,17 @@ fn log(machine: &Machine, owner: &Owner) -> Finding {
     }
 }
 
-async fn persisted(machine: &Machine, owner: &Owner) -> Finding {
+async fn persisted(machine: &Machine, owner: &Owner, file: &ConfigurationFile) -> Finding {
+    let desired: Values =
+        file.current().desired.iter().map(|(name, wish)| (name.clone(), wish.value.clone())).collect();
     // The same plan that `apply` would carry out finds what is in the way of it.
-    if let Err(failure) = layers::persist_changes(machine, owner, &Values::new()) {
-        return Finding::of_failure(Severity::Bad, &failure_of(&failure));
+    match layers::persist_changes(machine, owner, &desired) {
+        Err(failure) => return Finding::of_failure(Severity::Bad, &failure_of(&failure)),
+        Ok(changes) => {
+            if let Some(failure) = stablehand_platform::change::in_the_way(machine, &changes) {
+                return Finding::of_failure(Severity::Bad, &failure_of(&failure));
+            }
+        }
     }
     match layers::persisted(machine, owner).await {
         Known::Is(values) => {

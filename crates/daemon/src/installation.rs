@@ -1,10 +1,15 @@
 //! Installing, uninstalling and publishing: verbs that work without a running daemon.
 
+use crate::configuration::ConfigurationFile;
 use crate::{Place, failure_of};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
-use stablehand_platform::machine::Machine;
+use stablehand_engine::setting::Name;
+use stablehand_platform::change::Change;
+use stablehand_platform::launchd::launchctl;
+use stablehand_platform::machine::{Machine, Os};
 use stablehand_platform::paths::{Paths, stablehand_files};
+use stablehand_platform::publish::PUBLISHED_AT;
 use stablehand_platform::{carry_out, install_changes, uninstall_changes};
 use stablehand_protocol::Failure;
 use std::fs::File;
@@ -83,7 +88,8 @@ fn lasting_program() -> Result<PathBuf, Failure> {
 /// When something cannot be taken away; what was done before stands in the message.
 pub async fn uninstall(place: &Place, dry_run: bool) -> Result<Vec<String>, Failure> {
     let machine = place.machine();
-    let changes = uninstall_changes(machine).map_err(|failure| failure_of(&failure))?;
+    let mut changes = session_changes(machine);
+    changes.extend(uninstall_changes(machine).map_err(|failure| failure_of(&failure))?);
     let mut words: Vec<String> = changes.iter().map(ToString::to_string).collect();
     let by_hand = running_daemon(&stablehand_files(machine).lock);
     words.extend(by_hand.map(|pid| format!("end the daemon (pid {pid})")));
@@ -92,12 +98,27 @@ pub async fn uninstall(place: &Place, dry_run: bool) -> Result<Vec<String>, Fail
     if dry_run {
         return Ok(words);
     }
+    let kept = stablehand_platform::linux::own_process::recorded(machine).is_some();
     carry_out(machine, &changes).await.map_err(|failure| failure_of(&failure))?;
     end_daemon(machine).await?;
+    let socket = stablehand_files(machine).socket;
     for path in &leftovers {
-        remove(machine, path)?;
+        remove(machine, path, &socket)?;
+    }
+    if kept {
+        words.push("the server that Stablehand started goes on, and nobody keeps it running any more".to_owned());
     }
     Ok(words)
+}
+
+/// A plist that cannot be read tells no names; those that are desired were published too.
+fn session_changes(machine: &Machine) -> Vec<Change> {
+    if machine.os() != Os::MacOs {
+        return vec![];
+    }
+    let file = ConfigurationFile::open(machine);
+    let names = file.current().desired.keys().map(Name::as_str).chain([PUBLISHED_AT]);
+    names.map(|name| Change::Run(launchctl::unsetenv(machine, name))).collect()
 }
 
 /// Gives the login session the persisted settings; the LaunchAgent runs this at login.
@@ -165,18 +186,26 @@ fn leftovers(machine: &Machine) -> Vec<PathBuf> {
     paths
 }
 
-fn remove(machine: &Machine, path: &Path) -> Result<(), Failure> {
-    let removed = machine.allow_write(path).map_err(|error| error.to_string()).and_then(|()| {
+fn remove(machine: &Machine, path: &Path, socket: &Path) -> Result<(), Failure> {
+    // A long path's socket has a short stand-in outside the world; it is ours all the same.
+    let allowed = if path == socket { Ok(()) } else { machine.allow_write(path).map_err(|error| error.to_string()) };
+    let removed = allowed.and_then(|()| {
         let done = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
         match done {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.to_string()),
-            Ok(()) | Err(_) => Ok(()),
+            Ok(()) | Err(_) => {
+                if let (true, Some(folder)) = (path == socket, path.parent()) {
+                    // Others' sockets may lie in it; then it stays.
+                    let _ = std::fs::remove_dir(folder);
+                }
+                Ok(())
+            }
         }
     });
     removed.map_err(|error| {
         Failure::new(
             "not-removed",
-            format!("{} was not removed: {error}; everything before it was", path.display()),
+            format!("{} was not removed ({error}); everything before it was", path.display()),
             "remove it by hand",
         )
     })

@@ -9,11 +9,10 @@
 pub mod configuration;
 mod control;
 pub mod doctor;
-pub mod history;
 pub mod installation;
+mod interruption;
 mod looking;
 mod memory;
-pub mod metrics;
 mod models;
 mod place;
 mod presence;

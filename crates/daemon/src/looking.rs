@@ -9,9 +9,8 @@ use crate::models::ModelNames;
 use stablehand_engine::Known;
 use stablehand_engine::owner::{Owner, Ownership, Survey, ownership};
 use stablehand_engine::process::{Identity, Process, Role, RunnerKind};
-use stablehand_engine::setting::{
-    Definition, Layers, MAIN_SETTINGS, Name, PersistedIn, Report, ServerEvidence, Values, report,
-};
+use stablehand_engine::setting::FromApp;
+use stablehand_engine::setting::{Layers, MAIN_SETTINGS, Name, PersistedIn, Report, ServerEvidence, Values, report};
 use stablehand_engine::supervisor::{Answer, Look};
 use stablehand_engine::time::{Awake, Wall};
 use stablehand_ollama::client::{CallError, Client};
@@ -19,6 +18,7 @@ use stablehand_ollama::evidence::{Logged, is_of_server, server_evidence};
 use stablehand_ollama::host::HostAddress;
 use stablehand_ollama::log::reader::{Limits, Search, last_config_line};
 use stablehand_ollama::log::{ConfigLine, Parser};
+use stablehand_ollama::version::Version;
 use stablehand_ollama::{argv, catalogue};
 use stablehand_platform::layers::{self, Obstacles};
 use stablehand_platform::machine::{Machine, Os};
@@ -47,7 +47,7 @@ pub struct Seen {
     /// For the engine.
     pub look: Look,
     /// What `/api/version` says.
-    pub version: Known<String>,
+    pub version: Known<Version>,
     /// The address looked at.
     pub address: String,
     /// Runners in the process table.
@@ -72,7 +72,6 @@ impl Seen {
 pub struct Looker {
     machine: Machine,
     surveyor: Arc<Mutex<Surveyor>>,
-    definitions: Vec<Definition>,
     port: u16,
     /// `OLLAMA_HOST` as clients on this machine have it.
     host_of_clients: Option<String>,
@@ -99,7 +98,6 @@ impl Looker {
     pub fn new(machine: Machine) -> Self {
         Self {
             surveyor: Arc::new(Mutex::new(Surveyor::new(machine.clone(), argv::role))),
-            definitions: catalogue::definitions(),
             port: machine.default_port(),
             host_of_clients: None,
             session: None,
@@ -133,10 +131,11 @@ impl Looker {
             self.read_session_host().await;
         }
         self.port = self.port_wanted(configuration);
-        let survey = self.surveyor.lock().await.survey(self.port).await;
+        let survey = self.survey(configuration).await;
         let ownership = ownership(&survey);
         let server = ownership.server().and_then(|id| process_of(&survey, id)).cloned();
         let (answer, version) = self.ask().await;
+        let definitions = catalogue::definitions_for(version.known().copied());
         let owner = match &ownership {
             Ownership::One { owner, .. } | Ownership::Contested { holder: owner, .. } => Some(owner),
             Ownership::Foreign(_) | Ownership::Absent | Ownership::Unknown(_) => None,
@@ -163,12 +162,15 @@ impl Looker {
             persisted: persisted.clone(),
             persisted_in: match owner {
                 Some(Owner::Container { .. }) => PersistedIn::Elsewhere,
+                // Without a good configuration nobody knows what is no longer wanted.
+                Some(_) | None if configuration.unknown => PersistedIn::Elsewhere,
                 Some(_) | None => PersistedIn::OurFile,
             },
+            from_app: from_app(&survey, owner, server.as_ref(), &session.published_at),
             session: session.values,
             server: evidence,
         };
-        let mut reports = report(&self.definitions, &layers);
+        let mut reports = report(&definitions, &layers);
         forget_unasked(&mut reports, &names);
         let runners = self.runners(&survey, matches!(answer, Answer::Version(_))).await;
         Seen {
@@ -179,6 +181,7 @@ impl Looker {
                 server_started: server.map(|server| server.started),
                 answer,
                 reports,
+                kept_by_us: survey.started_by_us.is_some(),
                 published_at: session.published_at,
             },
             version,
@@ -187,6 +190,21 @@ impl Looker {
             persisted,
             given_by_hand,
             notes: self.notes(session.obstacles),
+        }
+    }
+
+    /// A survey of the port that is wanted or, when nothing names one and the one server was told another, of that.
+    async fn survey(&mut self, configuration: &Configuration) -> Survey {
+        let survey = self.surveyor.lock().await.survey(self.port).await;
+        let named =
+            self.host_of_clients.is_some() || configuration.desired.keys().any(|name| name.as_str() == "OLLAMA_HOST");
+        let told = told_port(&survey).filter(|port| *port != self.port && !named);
+        match told {
+            Some(port) if matches!(&survey.listeners, Known::Is(listeners) if listeners.is_empty()) => {
+                self.port = port;
+                self.surveyor.lock().await.survey(port).await
+            }
+            Some(_) | None => survey,
         }
     }
 
@@ -218,13 +236,13 @@ impl Looker {
         self.host_of_clients = named.filter(|raw| !raw.trim().is_empty());
     }
 
-    async fn ask(&self) -> (Answer, Known<String>) {
+    async fn ask(&self) -> (Answer, Known<Version>) {
         let client = match Client::new(self.address()) {
             Ok(client) => client,
             Err(error) => return (Answer::Refused, Known::unknown(error.to_string())),
         };
         match client.version(VERSION_DEADLINE).await {
-            Ok(version) => (Answer::Version(version.to_string()), Known::Is(version.to_string())),
+            Ok(version) => (Answer::Version(version.to_string()), Known::Is(version)),
             Err(error) => {
                 let reason = Known::unknown(error.to_string());
                 let answer = match error {
@@ -366,6 +384,37 @@ impl Looker {
             );
         }
         notes
+    }
+}
+
+/// The port that the environment of the one server of this machine names.
+fn told_port(survey: &Survey) -> Option<u16> {
+    let mut serves = survey.sightings.iter().filter(|sighting| matches!(sighting.role, Role::Serve));
+    let (server, None) = (serves.next()?, serves.next()) else { return None };
+    let raw = server.process.environment.known()?.get("OLLAMA_HOST")?;
+    Some(HostAddress::parse(raw).port).filter(|port| *port != 0)
+}
+
+/// What the app's GUI was started with, when the app is the owner.
+fn from_app(
+    survey: &Survey,
+    owner: Option<&Owner>,
+    server: Option<&Process>,
+    published_at: &Known<Option<Wall>>,
+) -> FromApp {
+    let Some(Owner::App { .. }) = owner else { return FromApp::NotTheApp };
+    let gui = survey.sightings.iter().find(|sighting| {
+        let above = server.and_then(|server| server.parent);
+        matches!(sighting.role, Role::Gui { .. }) && Some(sighting.process.id.pid) == above
+    });
+    match gui.map(|gui| &gui.process.environment) {
+        Some(Known::Is(values)) => FromApp::StartedWith(values.clone()),
+        Some(Known::Unknown(_)) | None => FromApp::Unreadable {
+            after_publication: match (published_at.known(), server) {
+                (Some(Some(published)), Some(server)) => server.started >= *published,
+                (_, _) => false,
+            },
+        },
     }
 }
 

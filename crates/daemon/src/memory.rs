@@ -29,7 +29,8 @@ pub async fn bounds(machine: &Machine, address: SocketAddr, desired: &BTreeMap<N
     let budget = budget_bytes(&gpu, &machine.memory_bytes());
     let context = match wanted("OLLAMA_CONTEXT_LENGTH").filter(|tokens| *tokens > 0) {
         Some(tokens) => tokens,
-        None => automatic_context_tokens(gpu.known().copied().unwrap_or(0)),
+        // Without the GPU's limit the longest automatic context is assumed: the bound is an upper one.
+        None => automatic_context_tokens(gpu.known().copied().unwrap_or(u64::MAX)),
     };
     let mut bounds = Vec::new();
     for (model, weights_bytes) in models(&client).await {

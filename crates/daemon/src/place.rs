@@ -25,6 +25,11 @@ impl Place {
         &self.machine
     }
 
+    /// The folder of the simulated machine, when it is one.
+    pub fn simulated(&self) -> Option<String> {
+        crate::translation::simulated(&self.machine)
+    }
+
     /// Its control socket.
     pub fn socket(&self) -> PathBuf {
         stablehand_files(&self.machine).socket

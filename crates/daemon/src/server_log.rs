@@ -23,6 +23,10 @@ const FOLLOW_INTERVAL: Duration = Duration::from_millis(250);
 const LINE_BYTES: usize = 64 << 10;
 /// How much is read between two looks at Ctrl-C.
 const BUDGET_BYTES: u64 = 8 << 20;
+/// How many lines a look at a followed journal asks for.
+const FOLLOWED_LINES: usize = 2000;
+/// How many lines must stand again for two looks to be joined.
+const OVERLAP_LINES: usize = 20;
 /// A server writes its config line within this span after its start; the journal is asked for no more than that.
 const CONFIG_LINE_SPAN: Duration = Duration::from_secs(120);
 
@@ -130,22 +134,34 @@ async fn show_journal(
     follow: bool,
     show: &mut impl FnMut(&str),
 ) -> Result<(), Failure> {
-    let mut shown = 0;
-    let mut wanted = lines;
+    let mut last: Option<Vec<String>> = None;
     loop {
+        let wanted = if last.is_some() { FOLLOWED_LINES } else { lines };
         let invocation = journal(machine, scope, unit).args(["-n", &wanted.to_string()]);
         let said = run(machine, &invocation).await.map_err(|error| {
             Failure::new("journal-unreadable", format!("the journal of {unit} cannot be read: {error}"), "")
         })?;
-        let all: Vec<&str> = said.stdout.lines().collect();
-        all.iter().skip(shown.min(all.len())).for_each(|line| show(line));
+        let all: Vec<String> = said.stdout.lines().map(str::to_owned).collect();
+        let news = last.as_deref().map_or(0, |last| overlap_end(last, &all));
+        all[news..].iter().for_each(|line| show(line));
         if !follow {
             return Ok(());
         }
-        shown = all.len();
-        wanted = shown + 1000;
+        if news < all.len() || last.is_none() {
+            last = Some(all);
+        }
         tokio::time::sleep(FOLLOW_INTERVAL * 4).await;
     }
+}
+
+/// Where in `now` the lines begin that came after those of `before`: behind the last place where the end of `before`
+/// stands again.
+fn overlap_end(before: &[String], now: &[String]) -> usize {
+    let tail = &before[before.len().saturating_sub(OVERLAP_LINES)..];
+    if tail.is_empty() {
+        return 0;
+    }
+    (tail.len().min(now.len())..=now.len()).rev().find(|end| now[..*end].ends_with(tail)).unwrap_or(0)
 }
 
 fn journal(machine: &Machine, scope: Scope, unit: &str) -> Invocation {
@@ -172,5 +188,19 @@ pub async fn config_line_in_journal(machine: &Machine, scope: Scope, unit: &str,
     match line {
         Some(line) => found(line, format!("journal of {unit}")),
         None => Known::unknown(format!("the journal of {unit} holds no server config line since the server started")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_looks_at_a_journal_are_joined_where_they_overlap() {
+        let lines = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(overlap_end(&lines("a b c"), &lines("x a b c d e")), 4);
+        assert_eq!(overlap_end(&lines("a b c"), &lines("a b c")), 3);
+        assert_eq!(overlap_end(&lines("a a"), &lines("a a a")), 3, "the last place counts: nothing is shown twice");
+        assert_eq!(overlap_end(&lines("a b"), &lines("y z")), 0, "all of it is new");
     }
 }

@@ -4,12 +4,13 @@
 //! life that the engine gave it.
 
 use crate::configuration::{Change, Configuration, ConfigurationFile};
+use crate::interruption::Interruption;
 use crate::looking::{Looker, Seen};
 use crate::{memory, translation};
 use stablehand_engine::alert::{Alert, AlertGate, AlertKind};
 use stablehand_engine::plan::{Goal, Refusal, Step, StepFailure, plan};
 use stablehand_engine::setting::{Name, Preset, Values, Verification, verify};
-use stablehand_engine::supervisor::{Effect, Event, Life, Origin, Outcome, Progress, Supervisor, Wish, WishId};
+use stablehand_engine::supervisor::{Effect, Event, Life, Origin, Outcome, Progress, State, Supervisor, Wish, WishId};
 use stablehand_engine::time::{Awake, Now, Wall};
 use stablehand_ollama::catalogue;
 use stablehand_platform::launchd::adoption;
@@ -44,6 +45,8 @@ const SIMULATED_SLACK: Duration = Duration::from_secs(10);
 /// How long a plan that is under way may go on after the daemon was told to end; the service managers' own limits
 /// (`ExitTimeOut`, `TimeoutStopSec`) are longer.
 const GRACE_AT_END: Duration = Duration::from_secs(70);
+/// A restart that was cut off longer ago is a person's business.
+const CUT_OFF_COUNTS: Duration = Duration::from_secs(3600);
 /// How long the search for hand-made setters may take.
 const SETTERS_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -59,6 +62,7 @@ pub async fn run(
     let mut supervision = Supervision {
         looker: Arc::new(Mutex::new(Looker::new(machine.clone()))),
         configuration: ConfigurationFile::open(&machine),
+        interrupted: Interruption::of(&machine),
         machine,
         supervisor,
         answers,
@@ -74,15 +78,19 @@ pub async fn run(
         ending: None,
     };
     supervision.perform(effects).await;
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
+    let (Ok(mut terminate), Ok(mut interrupt), Ok(mut hang_up)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+        // The terminal that started it was closed.
+        signal(SignalKind::hangup()),
+    ) else {
         tracing::error!("signals cannot be received; the daemon ends");
         return;
     };
     loop {
         let wait = supervision.next_wait();
         tokio::select! {
-            () = either(&mut terminate, &mut interrupt) => {
+            () = any(&mut terminate, &mut interrupt, &mut hang_up) => {
                 if supervision.ending.is_some() || !supervision.is_working() {
                     return;
                 }
@@ -110,13 +118,25 @@ fn slack(machine: &Machine) -> Duration {
     if second > 0.0 { SIMULATED_SLACK.div_f64(second.min(1.0)) } else { SIMULATED_SLACK }
 }
 
-async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
-    tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+async fn any(terminate: &mut Signal, interrupt: &mut Signal, hang_up: &mut Signal) {
+    tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {}, _ = hang_up.recv() => {} }
 }
 
 enum Answer {
     Looked(Life, Box<Seen>),
     Engine(Event),
+    /// Desired settings were changed, and this is how the machine looks to them; the answer goes out after that.
+    Settled {
+        seen: Box<Seen>,
+        ending: Box<Ending>,
+        events: mpsc::Sender<protocol::Event>,
+    },
+}
+
+/// Who asked, and what the answer shall mention.
+struct Asked {
+    events: mpsc::Sender<protocol::Event>,
+    notes: Vec<String>,
 }
 
 struct Supervision {
@@ -126,12 +146,14 @@ struct Supervision {
     supervisor: Supervisor,
     answers: mpsc::Sender<Answer>,
     snapshots: watch::Sender<Option<Arc<Snapshot>>>,
-    asked: HashMap<WishId, mpsc::Sender<protocol::Event>>,
+    asked: HashMap<WishId, Asked>,
     performing: HashMap<Life, AbortHandle>,
     next_wish: u64,
     last: Option<Arc<Seen>>,
     gate: AlertGate,
     alerts: VecDeque<protocol::Alert>,
+    /// A restart that is under way, written down.
+    interrupted: Interruption,
     now: Now,
     /// Since when the state is what it is, on both clocks.
     since: (Awake, Wall),
@@ -141,7 +163,7 @@ struct Supervision {
 
 impl Supervision {
     fn is_working(&self) -> bool {
-        !self.asked.is_empty() || !self.performing.is_empty()
+        matches!(self.supervisor.state(), State::Planning { .. } | State::Working(_)) || !self.performing.is_empty()
     }
 
     /// Real time until something is due.
@@ -154,7 +176,9 @@ impl Supervision {
     }
 
     async fn tick(&mut self) {
-        self.configuration.follow();
+        if self.configuration.follow() {
+            self.event(Event::Changed).await;
+        }
         self.event(Event::Tick).await;
     }
 
@@ -164,7 +188,13 @@ impl Supervision {
                 let look = Box::new(seen.look.clone());
                 self.last = Some(Arc::from(seen));
                 self.event(Event::Looked { life, look }).await;
+                self.take_up_what_was_cut_off().await;
                 self.watch_standing();
+            }
+            Answer::Settled { seen, ending, events } => {
+                self.last = Some(Arc::from(seen));
+                self.publish();
+                let _ = events.send(protocol::Event::Result(ending)).await;
             }
             Answer::Engine(event) => {
                 if let Event::StepDone { life, .. } | Event::StepFailed { life, .. } = &event {
@@ -173,6 +203,27 @@ impl Supervision {
                 self.event(event).await;
             }
         }
+    }
+
+    /// A daemon that ended between the stop and the start of a restart left Ollama down; the next one starts it.
+    async fn take_up_what_was_cut_off(&mut self) {
+        let Some(began) = self.interrupted.left_behind() else { return };
+        self.interrupted.clear();
+        let recent = self.machine.clock().now().wall - began < CUT_OFF_COUNTS;
+        if !recent || !matches!(self.supervisor.state(), State::Down { .. }) {
+            return;
+        }
+        tracing::warn!("a restart was cut off by the end of the daemon; Ollama is started again");
+        self.next_wish += 1;
+        let desired = self.last.as_ref().and_then(|seen| seen.persisted.known().cloned()).unwrap_or_default();
+        let id = WishId(self.next_wish);
+        self.event(Event::Wished(Wish {
+            id,
+            origin: Origin::CutOff,
+            goal: Goal::Restart { desired },
+            take_over: false,
+        }))
+        .await;
     }
 
     async fn event(&mut self, event: Event) {
@@ -247,16 +298,21 @@ impl Supervision {
     }
 
     async fn report(&mut self, wish: WishId, progress: &Progress) {
-        if let Some(events) = self.asked.get(&wish) {
+        if let Progress::Planned(_) = progress {
+            self.interrupted.note(self.machine.clock().now().wall);
+        }
+        if let Some(Asked { events, .. }) = self.asked.get(&wish) {
             let _ = events.send(translation::progress(progress)).await;
         }
     }
 
     async fn finish(&mut self, wish: WishId, outcome: Outcome) {
         tracing::info!(?outcome, "done");
-        let Some(events) = self.asked.remove(&wish) else { return };
+        self.interrupted.clear();
+        let Some(Asked { events, notes }) = self.asked.remove(&wish) else { return };
         if let (Outcome::Proven, Some(seen)) = (&outcome, &self.last) {
             let mut ending = translation::ending(&self.machine, seen);
+            ending.notes.extend(notes);
             translation::conclude(&mut ending, &outcome);
             let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
             return;
@@ -268,6 +324,7 @@ impl Supervision {
         tokio::spawn(async move {
             let seen = looker.lock().await.look_anew(&configuration).await;
             let mut ending = translation::ending(&machine, &seen);
+            ending.notes.extend(notes);
             translation::conclude(&mut ending, &outcome);
             let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
         });
@@ -281,12 +338,14 @@ impl Supervision {
             return;
         }
         match verify(&seen.look.reports) {
-            Verification::Drift => {
+            Verification::Drift if self.configuration.failure().is_none() => {
                 let names = translation::drifted(&seen.look.reports).join(", ");
                 let message = format!("not in force as desired: {names}");
                 self.alert(Alert::new(AlertKind::Drift, message, "stablehand apply"));
             }
-            Verification::Proven | Verification::Unknown(_) => self.gate.clear(now, AlertKind::Drift),
+            Verification::Proven | Verification::Drift | Verification::Unknown(_) => {
+                self.gate.clear(now, AlertKind::Drift);
+            }
         }
         match translation::rivalry(&seen.look.ownership) {
             Some(message) => self.alert(Alert::new(AlertKind::Contested, message, "stablehand doctor")),
@@ -345,72 +404,80 @@ impl Supervision {
                 self.answer_settings(ending, events).await;
             }
             Request::Apply { take_over, dry_run } => {
-                if !dry_run && let Err(failure) = self.inherit(take_over).await {
-                    let _ = events.send(protocol::Event::Result(Box::new(Ending::failed(failure)))).await;
-                    return;
-                }
-                let goal = self.apply_goal();
-                self.wish(goal, take_over, dry_run, events).await;
+                let inherited = self.inherited(take_over).await;
+                let mut desired = self.desired();
+                desired.extend(inherited.clone());
+                self.wish(self.apply_goal(desired), inherited, take_over, dry_run, events).await;
             }
             Request::Restart { take_over, dry_run } => {
-                if take_over
-                    && !dry_run
-                    && let Err(failure) = self.inherit(take_over).await
-                {
-                    let _ = events.send(protocol::Event::Result(Box::new(Ending::failed(failure)))).await;
-                    return;
-                }
-                let goal = Goal::Restart { desired: self.desired() };
-                self.wish(goal, take_over, dry_run, events).await;
+                // A restart brings back what holds already; what is desired and not applied yet stays so.
+                let inherited = if take_over { self.inherited(take_over).await } else { Values::new() };
+                let mut lasting =
+                    self.last.as_ref().and_then(|seen| seen.persisted.known().cloned()).unwrap_or_default();
+                lasting.extend(inherited.clone());
+                self.wish(Goal::Restart { desired: lasting }, inherited, take_over, dry_run, events).await;
             }
             Request::Verify => self.verify(events),
         }
     }
 
-    fn change_settings(&mut self, change: &Change, dry_run: bool) -> Result<Ending, Failure> {
-        let words = self.configuration.change(change, dry_run)?;
+    fn change_settings(&mut self, change: &Change, dry_run: bool) -> Result<(Ending, Configuration), Failure> {
+        let version = self.last.as_ref().and_then(|seen| seen.version.known().copied());
+        let (words, after) = self.configuration.change(change, version.as_ref(), dry_run)?;
         let outcome = if dry_run { protocol::Outcome::Planned } else { protocol::Outcome::Changed };
         let mut ending = Ending { steps: words, ..Ending::new(outcome) };
         ending.simulated = translation::simulated(&self.machine);
-        let owed = "only the desired values were changed; run `stablehand apply` to put them in force";
-        if !ending.steps.is_empty() && !dry_run {
-            ending.notes.push(owed.to_owned());
-        }
+        let cautions = change.set.keys().filter_map(|name| {
+            let caution = catalogue::find(name)?.caution?;
+            Some(format!("{name}: {caution}"))
+        });
+        ending.notes.extend(cautions);
         if ending.steps.is_empty() {
             ending.notes.push("nothing changes: that is desired already".to_owned());
+        } else if !dry_run {
+            let owed = "only the desired values were changed; run `stablehand apply` to put them in force";
+            ending.notes.push(owed.to_owned());
         }
-        Ok(ending)
+        Ok((ending, after))
     }
 
-    /// A change of parallelism or context shows its memory bound beside it, which takes some asking.
-    async fn answer_settings(&mut self, ending: Result<Ending, Failure>, events: mpsc::Sender<protocol::Event>) {
-        let mut ending = match ending {
-            Ok(ending) => ending,
+    /// The answer goes out when a look has taken the change in, and with it the memory bound of what was changed.
+    async fn answer_settings(
+        &mut self,
+        changed: Result<(Ending, Configuration), Failure>,
+        events: mpsc::Sender<protocol::Event>,
+    ) {
+        let (mut ending, after) = match changed {
+            Ok(changed) => changed,
             Err(failure) => {
                 let _ = events.send(protocol::Event::Result(Box::new(Ending::failed(failure)))).await;
                 return;
             }
         };
-        self.publish();
         let costs = ending
             .steps
             .iter()
             .any(|step| step.starts_with("OLLAMA_NUM_PARALLEL") || step.starts_with("OLLAMA_CONTEXT_LENGTH"));
         let machine = self.machine.clone();
-        let configuration = self.configuration.current().clone();
+        let present = self.configuration.current().clone();
         let looker = Arc::clone(&self.looker);
+        let answers = self.answers.clone();
         tokio::spawn(async move {
-            if costs {
-                let address = looker.lock().await.address();
-                ending.memory = memory::bounds(&machine, address, &configuration.desired).await;
-            }
-            let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
+            let seen = {
+                let mut looker = looker.lock().await;
+                let seen = looker.look(&present).await;
+                if costs {
+                    ending.memory = memory::bounds(&machine, looker.address(), &after.desired).await;
+                }
+                seen
+            };
+            let _ = answers.send(Answer::Settled { seen: Box::new(seen), ending: Box::new(ending), events }).await;
         });
     }
 
     /// What `apply` takes the place of must not lose its values: a hand-made setter, whose file goes aside, and a
     /// server started by hand that is taken over. They become desired values, unless others are desired already.
-    async fn inherit(&mut self, take_over: bool) -> Result<(), Failure> {
+    async fn inherited(&self, take_over: bool) -> Values {
         let mut found: BTreeMap<String, String> = BTreeMap::new();
         if take_over && let Some(seen) = &self.last {
             found.extend(seen.given_by_hand.clone());
@@ -421,27 +488,24 @@ impl Supervision {
             let looking = tokio::task::spawn_blocking(move || adoption::setters(&machine));
             let setters = tokio::time::timeout(SETTERS_DEADLINE, looking).await;
             let setters = setters.ok().and_then(Result::ok).unwrap_or_default();
-            let values = setters.into_iter().flat_map(|setter| setter.values);
+            let adopted = setters.into_iter().filter(|setter| setter.also_does.is_empty());
+            let values = adopted.flat_map(|setter| setter.values);
             found.extend(values.map(|(name, value)| (name.to_string(), value.to_string())));
         }
         let desired = &self.configuration.current().desired;
-        let set: BTreeMap<String, String> = found
-            .into_iter()
-            .filter(|(name, _)| desired.keys().all(|known| known.as_str() != name))
-            .filter(|(name, value)| match catalogue::check(name, value, None) {
-                Ok(_) => true,
+        let version = self.last.as_ref().and_then(|seen| seen.version.known().copied());
+        let taken = found.into_iter().filter_map(|(name, value)| {
+            let wish = match catalogue::check(&name, &value, version.as_ref()) {
+                Ok(wish) => wish,
                 Err(refused) => {
                     tracing::warn!(%refused, "a value found on this machine is not taken over");
-                    false
+                    return None;
                 }
-            })
-            .collect();
-        if set.is_empty() {
-            return Ok(());
-        }
-        let taken = self.configuration.change(&Change { set, ..Change::default() }, false)?;
-        tracing::info!(?taken, "values found on this machine are desired now");
-        Ok(())
+            };
+            let name = Name::try_new(&name).ok()?;
+            (!desired.contains_key(&name)).then_some((name, wish.value))
+        });
+        taken.collect()
     }
 
     fn desired(&self) -> Values {
@@ -449,8 +513,7 @@ impl Supervision {
         desired.iter().map(|(name, wish)| (name.clone(), wish.value.clone())).collect()
     }
 
-    fn apply_goal(&self) -> Goal {
-        let desired = self.desired();
+    fn apply_goal(&self, desired: Values) -> Goal {
         let persisted: BTreeSet<Name> = match &self.last {
             Some(seen) => seen.persisted_names(),
             None => BTreeSet::new(),
@@ -459,29 +522,53 @@ impl Supervision {
         Goal::Apply { desired, unset }
     }
 
-    async fn wish(&mut self, goal: Goal, take_over: bool, dry_run: bool, events: mpsc::Sender<protocol::Event>) {
-        if let Some(failure) = self.configuration.failure() {
-            let ending = Ending::failed(failure.clone());
-            let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
+    async fn wish(
+        &mut self,
+        goal: Goal,
+        inherited: Values,
+        take_over: bool,
+        dry_run: bool,
+        events: mpsc::Sender<protocol::Event>,
+    ) {
+        // A restart needs nothing of the configuration, and may be what saves the day.
+        if let (Some(failure), Goal::Apply { .. }) = (self.configuration.failure(), &goal) {
+            let mut failure = failure.clone();
+            failure.message.push_str("; nothing was changed");
+            let _ = events.send(protocol::Event::Result(Box::new(Ending::failed(failure)))).await;
             return;
         }
+        let notes: Vec<String> = inherited
+            .iter()
+            .map(|(name, value)| format!("{name}={value} was found on this machine, and is desired from now on"))
+            .collect();
         if dry_run {
-            self.plan_only(goal, take_over, events);
+            self.plan_only(goal, notes, take_over, events);
             return;
+        }
+        // Only when there will be a plan: a refusal changes nothing.
+        let planned =
+            self.last.as_ref().map(|seen| plan(goal.clone(), &seen.look.ownership, seen.look.port, take_over));
+        if let (Some(Ok(_)), false) = (planned, inherited.is_empty()) {
+            let set = inherited.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+            if let Err(failure) = self.configuration.change(&Change { set, ..Change::default() }, None, false) {
+                let _ = events.send(protocol::Event::Result(Box::new(Ending::failed(failure)))).await;
+                return;
+            }
         }
         self.next_wish += 1;
         let id = WishId(self.next_wish);
-        self.asked.insert(id, events);
+        self.asked.insert(id, Asked { events, notes });
         self.event(Event::Wished(Wish { id, origin: Origin::Person, goal, take_over })).await;
     }
 
-    fn plan_only(&self, goal: Goal, take_over: bool, events: mpsc::Sender<protocol::Event>) {
+    fn plan_only(&self, goal: Goal, notes: Vec<String>, take_over: bool, events: mpsc::Sender<protocol::Event>) {
         let looker = Arc::clone(&self.looker);
         let machine = self.machine.clone();
         let configuration = self.configuration.current().clone();
         tokio::spawn(async move {
             let seen = looker.lock().await.look_anew(&configuration).await;
             let mut ending = translation::ending(&machine, &seen);
+            ending.notes.extend(notes);
             match plan(goal, &seen.look.ownership, seen.look.port, take_over) {
                 Ok(plan) => match steps_in_words(&machine, &plan.steps) {
                     Ok(steps) => {
@@ -515,6 +602,10 @@ impl Supervision {
                     protocol::Outcome::Unknown
                 }
             };
+            if configuration.unknown {
+                ending.outcome = protocol::Outcome::Unknown;
+                ending.notes.push("no good configuration was read yet, so what is desired is not known".to_owned());
+            }
             ending.notes.extend(failure.map(|failure| failure.message));
             let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
         });

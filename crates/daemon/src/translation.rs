@@ -204,7 +204,7 @@ fn server(machine: &Machine, supervisor: &Supervisor, since: Wall, seen: &Seen) 
         state: supervisor.state().word().to_owned(),
         since: rfc3339(since),
         words: state_in_words(supervisor, seen),
-        version: known(&seen.version, Clone::clone),
+        version: known(&seen.version, ToString::to_string),
         owner,
         owner_detail: detail.map(|owner| owner_detail(machine, owner)),
         rivals: rivals
@@ -244,6 +244,9 @@ fn state_in_words(supervisor: &Supervisor, seen: &Seen) -> String {
             Some(step) => format!("{}: {step}", run.plan().goal.word()),
             None => run.plan().goal.word().to_owned(),
         },
+        State::GaveUp { .. } if supervisor.serving() => {
+            "Ollama answers again; nothing is done by itself until you run `stablehand restart`".to_owned()
+        }
         State::GaveUp { why: Surrender::CrashLoop { deaths }, .. } => {
             format!("given up: Ollama died {deaths} times within ten minutes; `stablehand restart` tries again")
         }
@@ -271,7 +274,7 @@ pub fn name_of(owner: &Owner) -> String {
         Owner::Systemd { unit, .. } => format!("systemd unit {unit}"),
         Owner::Agent(AgentKind::LaunchAgent { label, .. }) => format!("launchd job {label}"),
         Owner::Agent(AgentKind::UserUnit { unit }) => format!("our unit {unit}"),
-        Owner::Agent(AgentKind::Process { program }) => format!("{}, started by Stablehand", program.display()),
+        Owner::Agent(AgentKind::Process { program }) => format!("{}, kept by Stablehand", program.display()),
         Owner::Container { name } => format!("container {name}"),
         Owner::Manual { program, started_by, .. } => {
             let program = program.known().map_or_else(|| "ollama".to_owned(), |path| path.display().to_string());
@@ -306,6 +309,7 @@ fn work(supervisor: &Supervisor) -> Option<protocol::Work> {
                 Origin::Person => "person",
                 Origin::LoginRace => "login-race",
                 Origin::Crash => "crash",
+                Origin::CutOff => "cut-off",
             }
             .to_owned(),
             step: step_progress(
@@ -354,6 +358,8 @@ pub fn setting(report: &Report) -> protocol::Setting {
         standing: standing.to_owned(),
         drift: drift.iter().map(|layer| layer.word().to_owned()).collect(),
         meaning: entry.map_or_else(String::new, |entry| entry.meaning.to_owned()),
+        allowed: entry.map_or_else(String::new, |entry| entry.kind.allowed()),
+        caution: entry.and_then(|entry| entry.caution).unwrap_or_default().to_owned(),
     }
 }
 

@@ -24,8 +24,8 @@ pub enum Malformed {
     /// Not upper-case letters, digits and underscores.
     #[error("a setting name has only A–Z, 0–9 and _: {0:?}")]
     Name(String),
-    /// Holds a line break or NUL, which no plist, unit or environment can carry.
-    #[error("a setting value cannot hold a line break or NUL")]
+    /// Holds a control character, which a plist, a unit or a terminal cannot carry.
+    #[error("a setting value cannot hold a line break or another control character")]
     Value,
 }
 
@@ -64,9 +64,10 @@ impl Value {
     /// A value from text.
     ///
     /// # Errors
-    /// [`Malformed::Value`] when it holds a line break or NUL.
+    /// [`Malformed::Value`] when it holds a control character other than a tab.
     pub fn try_new(text: &str) -> Result<Self, Malformed> {
-        if text.contains(['\n', '\r', '\0']) { Err(Malformed::Value) } else { Ok(Self(text.to_owned())) }
+        let forbidden = |symbol: char| symbol.is_control() && symbol != '\t';
+        if text.contains(forbidden) { Err(Malformed::Value) } else { Ok(Self(text.to_owned())) }
     }
 
     /// The text.
@@ -169,6 +170,20 @@ pub enum PersistedIn {
     Elsewhere,
 }
 
+/// What Ollama.app's GUI handed to its server. Its own settings go over the environment that it was started with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FromApp {
+    /// The owner is not the app.
+    NotTheApp,
+    /// The environment that the GUI was started with, only the variables that matter here.
+    StartedWith(BTreeMap<String, String>),
+    /// It cannot be read. Whether the app was at least started after the session had its values.
+    Unreadable {
+        /// Started after the publication of this login.
+        after_publication: bool,
+    },
+}
+
 /// The layers between the wish and the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layers {
@@ -180,6 +195,8 @@ pub struct Layers {
     pub persisted_in: PersistedIn,
     /// What the service manager hands to a process that starts now; `None` where there is no such layer.
     pub session: Option<Known<Values>>,
+    /// What the app was started with, when it is the owner.
+    pub from_app: FromApp,
     /// What the running server uses.
     pub server: ServerEvidence,
 }

@@ -50,6 +50,8 @@ pub enum Origin {
     LoginRace,
     /// A server that we keep running ourselves has died.
     Crash,
+    /// A restart was cut off by the end of the daemon before this one.
+    CutOff,
 }
 
 /// Something to be done to the server.
@@ -93,6 +95,8 @@ pub struct Look {
     pub answer: Answer,
     /// Its settings through all layers.
     pub reports: Vec<Report>,
+    /// We have written down that this server is ours to keep running.
+    pub kept_by_us: bool,
     /// When our values were published in this login; `None` inside when they were not.
     pub published_at: Known<Option<Wall>>,
 }
@@ -131,6 +135,8 @@ pub enum Event {
     Tick,
     /// The machine was asleep.
     Woke,
+    /// Something that a look shows was changed by us (the configuration): look at once.
+    Changed,
 }
 
 /// How a wish ended.
@@ -368,8 +374,8 @@ pub struct Supervisor {
     queued: VecDeque<Wish>,
     deaths: VecDeque<Awake>,
     last_server: Option<Identity>,
-    /// The desired values as the last look reported them.
-    desired: Values,
+    /// The persisted values as the last look reported them.
+    lasting: Values,
     /// A server that we keep running ourselves died; it is started again at this moment.
     revive_at: Option<Awake>,
     /// The publication for which the one restart of this login was already spent.
@@ -394,7 +400,7 @@ impl Supervisor {
             queued: VecDeque::new(),
             deaths: VecDeque::new(),
             last_server: None,
-            desired: Values::new(),
+            lasting: Values::new(),
             revive_at: None,
             login_restart_spent: None,
             next_own_wish: OWN_WISHES,
@@ -458,6 +464,7 @@ impl Supervisor {
             Event::StepFailed { life, index, failure } => self.step_failed(now, life, index, failure, &mut effects),
             Event::Tick => self.tick(now, &mut effects),
             Event::Woke => self.woke(now, &mut effects),
+            Event::Changed => self.look(now, &mut effects),
         }
         self.forget_old_deaths(now);
         if served != self.serving {
@@ -467,10 +474,11 @@ impl Supervisor {
     }
 
     fn looked(&mut self, now: Now, look: Look, effects: &mut Vec<Effect>) {
-        self.desired = look
+        // A restart of our own brings back what holds already, never what is desired and not applied yet.
+        self.lasting = look
             .reports
             .iter()
-            .filter_map(|report| Some((report.name.clone(), report.desired.as_ref()?.value.clone())))
+            .filter_map(|report| Some((report.name.clone(), report.persisted.known()?.clone()?)))
             .collect();
         match std::mem::replace(&mut self.state, State::Blind { since: now.awake }) {
             State::Planning { wish, round, .. } => self.begin(now, *wish, round, look, effects),
@@ -579,8 +587,8 @@ impl Supervisor {
     fn revive_when_ours(&mut self, now: Now, look: &Look) {
         let ours = matches!(look.ownership.sole_owner(), Some(Owner::Agent(AgentKind::Process { .. })));
         let down = matches!(self.state, State::Down { .. });
-        let died = self.deaths.back().is_some();
-        self.revive_at = match (ours && down && died, self.revive_at) {
+        let known = look.kept_by_us || self.deaths.back().is_some();
+        self.revive_at = match (ours && down && known, self.revive_at) {
             (true, Some(at)) => Some(at),
             (true, None) => Some(now.awake + revive_delay(self.deaths.len())),
             (false, _) => None,
@@ -610,7 +618,7 @@ impl Supervisor {
 
     fn own_wish(&mut self, origin: Origin) -> Wish {
         self.next_own_wish += 1;
-        let goal = Goal::Restart { desired: self.desired.clone() };
+        let goal = Goal::Restart { desired: self.lasting.clone() };
         Wish { id: WishId(self.next_own_wish), origin, goal, take_over: false }
     }
 

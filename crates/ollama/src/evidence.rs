@@ -62,7 +62,7 @@ fn environment(server: &Process) -> Known<(BTreeMap<Name, String>, Proof)> {
 mod tests {
     use super::*;
     use stablehand_engine::process::Identity;
-    use stablehand_engine::setting::{Layers, PersistedIn, Standing, Wish, report};
+    use stablehand_engine::setting::{FromApp, Layers, PersistedIn, Standing, Wish, report};
 
     #[test]
     fn a_line_of_this_server_is_proof_and_an_older_one_is_not() {
@@ -120,6 +120,7 @@ mod tests {
         let layers = Layers {
             persisted: Known::Is(BTreeMap::from([(name.clone(), wish.value.clone())])),
             persisted_in: PersistedIn::OurFile,
+            from_app: FromApp::NotTheApp,
             session: None,
             server: server_evidence(Known::Is(logged("4", 5_000, 1)), &server(4_000, &[("OLLAMA_NUM_PARALLEL", "4")])),
             desired: BTreeMap::from([(name.clone(), wish)]),

@@ -151,6 +151,20 @@ fn write_difference(out: &mut fmt::Formatter<'_>, old: &str, new: &str) -> fmt::
     new[head..new.len() - tail].iter().try_for_each(|line| write!(out, "\n  + {line}"))
 }
 
+/// The first thing that would keep these changes from being carried out, as far as it can be told without changing
+/// anything. What needs another's rights (polkit) is not judged.
+pub fn in_the_way(machine: &Machine, changes: &[Change]) -> Option<StepFailure> {
+    changes.iter().find_map(|change| match change {
+        Change::Write { path, .. } => files::could_write(machine, path).err().map(StepFailure::from),
+        Change::Folder { .. }
+        | Change::Remove { .. }
+        | Change::Move { .. }
+        | Change::Run(_)
+        | Change::Load { .. }
+        | Change::Unload { .. } => None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

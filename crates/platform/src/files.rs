@@ -158,6 +158,21 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
     }
 }
 
+/// Whether a file could be written there, as far as it can be told without writing.
+///
+/// # Errors
+/// The [`FileError`] that a write would end with.
+pub fn could_write(machine: &Machine, path: &Path) -> Result<(), FileError> {
+    machine.allow_write(path)?;
+    check_target(path)?;
+    let folder = path.ancestors().skip(1).find(|folder| folder.exists()).unwrap_or(Path::new("/"));
+    rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).map_err(|error| FileError::Io {
+        path: path.to_path_buf(),
+        action: "written",
+        source: error.into(),
+    })
+}
+
 fn check_target(path: &Path) -> Result<(), FileError> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

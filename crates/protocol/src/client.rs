@@ -43,6 +43,14 @@ pub enum ClientError {
         /// What was not understood.
         what: String,
     },
+    /// The daemon is of another version.
+    #[error("the Stablehand daemon is version {daemon}, this program {client}; nothing was changed")]
+    OtherVersion {
+        /// Version of the daemon.
+        daemon: String,
+        /// Version of this client.
+        client: &'static str,
+    },
     /// The daemon refused the request.
     #[error("{0}")]
     Refused(Failure),
@@ -68,7 +76,7 @@ impl From<ClientError> for Failure {
             ClientError::Broken(_) => {
                 Self::new("daemon-connection", message, "see whether the daemon still runs: `stablehand doctor`")
             }
-            ClientError::Strange { .. } => Self::new(
+            ClientError::Strange { .. } | ClientError::OtherVersion { .. } => Self::new(
                 "daemon-version",
                 message,
                 "restart the daemon so that both are the same version: stop `stablehand serve` and start it again",
@@ -112,7 +120,13 @@ impl Client {
     ///
     /// # Errors
     /// When the daemon cannot be reached or does not begin to answer in time.
+    ///
+    /// Nothing is asked of a daemon of another version: it could understand the request otherwise.
     pub async fn request(&self, request: &Request) -> Result<Events, ClientError> {
+        let daemon = self.get("/v1/snapshot").await?.daemon.clone();
+        if daemon != env!("CARGO_PKG_VERSION") {
+            return Err(ClientError::OtherVersion { daemon, client: env!("CARGO_PKG_VERSION") });
+        }
         let body = serde_json::to_vec(request).map_err(|error| ClientError::Broken(error.to_string()))?;
         let answer = self.send("POST", "/v1/request", body).await?;
         Ok(Events { answer, buffer: BytesMut::new() })

@@ -45,7 +45,7 @@ impl Failure {
 
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "verb", rename_all = "kebab-case")]
+#[serde(tag = "verb", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
     /// Change desired settings. Nothing else changes until `apply`.
     Settings {
@@ -187,4 +187,16 @@ pub enum Event {
     },
     /// The end; nothing comes after it.
     Result(Box<Ending>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_field_is_refused_and_never_ignored() {
+        assert!(serde_json::from_str::<Request>(r#"{"verb":"apply","dryrun":true}"#).is_err());
+        let asked: Request = serde_json::from_str(r#"{"verb":"apply","dry_run":true}"#).unwrap();
+        assert_eq!(asked, Request::Apply { take_over: false, dry_run: true });
+    }
 }

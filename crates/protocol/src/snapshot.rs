@@ -128,6 +128,12 @@ pub struct Setting {
     pub drift: Vec<String>,
     /// What it means, in one sentence.
     pub meaning: String,
+    /// Which values it takes, in words.
+    #[serde(default)]
+    pub allowed: String,
+    /// What a person should know before setting it; empty when there is nothing.
+    #[serde(default)]
+    pub caution: String,
 }
 
 /// A field that is there is `Some`, also when it says `null`: unset is not absent.
@@ -217,6 +223,8 @@ mod tests {
                 standing: "not-managed".to_owned(),
                 drift: vec![],
                 meaning: String::new(),
+                allowed: String::new(),
+                caution: String::new(),
             };
             let text = serde_json::to_string(&setting).unwrap();
             assert_eq!(serde_json::from_str::<Setting>(&text).unwrap(), setting, "{text}");

@@ -79,9 +79,11 @@ fn sample() -> Snapshot {
         standing: if desired == in_force { "proven" } else { "drift" }.to_owned(),
         drift: if desired == in_force { vec![] } else { vec!["session".to_owned(), "effective".to_owned()] },
         meaning: String::new(),
+        allowed: String::new(),
+        caution: String::new(),
     };
     Snapshot {
-        daemon_version: "0.1.0".to_owned(),
+        daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
         simulated: Some("/w".to_owned()),
         server: Server {
             state: "up".to_owned(),

@@ -29,7 +29,17 @@ impl World {
     }
 
     pub fn without_daemon(arguments: &[&str]) -> Self {
-        let folder = tempfile::Builder::new().prefix("shw").tempdir().unwrap();
+        Self::made_in(tempfile::Builder::new().prefix("shw").tempdir().unwrap(), arguments)
+    }
+
+    /// As [`Self::start`], in a folder of this name.
+    pub fn start_in(folder: tempfile::TempDir, arguments: &[&str]) -> Self {
+        let mut world = Self::made_in(folder, arguments);
+        world.start_daemon();
+        world
+    }
+
+    fn made_in(folder: tempfile::TempDir, arguments: &[&str]) -> Self {
         let world = Self { folder, daemon: None };
         world.demo_start(arguments);
         world
@@ -150,6 +160,28 @@ impl World {
         match found {
             Ok(()) => last,
             Err(error) => panic!("no suitable snapshot ({error}), the last one: {last}"),
+        }
+    }
+
+    /// Asks for something and leaves as soon as a line of progress suits; whether one did.
+    pub fn ask_and_leave(&self, verb: &[&str], suits: impl Fn(&Value) -> bool) -> bool {
+        let verb = [verb, &["--json"]].concat();
+        let mut asking = self.command(&verb).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = read_lines(asking.stdout.take().unwrap());
+        let mut found = false;
+        while let (false, Ok(line)) = (found, lines.recv_timeout(READY)) {
+            found = suits(&serde_json::from_str(&line).unwrap());
+        }
+        asking.kill().unwrap();
+        asking.wait().unwrap();
+        found
+    }
+
+    /// Asks the simulator until its answer suits.
+    pub fn inside_until(&self, suits: impl Fn(&Value) -> bool) {
+        let began = std::time::Instant::now();
+        while !suits(&self.inside()) {
+            assert!(began.elapsed() < READY, "{}", self.inside());
         }
     }
 

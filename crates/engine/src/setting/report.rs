@@ -1,6 +1,6 @@
 //! The comparison: desired against every layer, with the proof of what is in force.
 
-use super::{Definition, Effective, Layers, Name, PersistedIn, ServerEvidence, Shown, Value, Wish};
+use super::{Definition, Effective, FromApp, Layers, Name, PersistedIn, ServerEvidence, Shown, Value, Wish};
 use crate::known::Known;
 
 /// One of the layers that can differ from the wish.
@@ -99,7 +99,7 @@ fn report_one(definition: &Definition, layers: &Layers) -> Report {
         default_in_force: definition.default_in_force.clone(),
         standing: Standing::NotManaged,
     };
-    report.standing = standing(definition, layers.persisted_in, &report);
+    report.standing = standing(definition, layers, &report);
     report
 }
 
@@ -114,6 +114,10 @@ fn effective(definition: &Definition, evidence: &ServerEvidence) -> Known<Effect
         },
         Shown::EnvironmentOnly => Err("the server does not report it".to_owned()),
     };
+    // A server that reports its settings, but not this one, does not read it.
+    if let (Shown::ConfigLine, Known::Is(_), Err(reason)) = (definition.shown, &evidence.config_line, &shown) {
+        return Known::Unknown(reason.clone());
+    }
     let carried = match &evidence.environment {
         Known::Is((values, proof)) => {
             let in_force = values.get(&definition.name).unwrap_or(&definition.default_in_force);
@@ -133,10 +137,10 @@ fn effective(definition: &Definition, evidence: &ServerEvidence) -> Known<Effect
     }
 }
 
-fn standing(definition: &Definition, persisted_in: PersistedIn, report: &Report) -> Standing {
+fn standing(definition: &Definition, layers: &Layers, report: &Report) -> Standing {
     let Some(wish) = &report.desired else {
         // A value that we persisted once and that is no longer wanted would come back at the next login.
-        return match (persisted_in, &report.persisted) {
+        return match (layers.persisted_in, &report.persisted) {
             (PersistedIn::OurFile, Known::Is(Some(_))) => Standing::Drift(vec![Layer::Persisted]),
             (PersistedIn::OurFile, Known::Is(None) | Known::Unknown(_)) | (PersistedIn::Elsewhere, _) => {
                 Standing::NotManaged
@@ -159,13 +163,24 @@ fn standing(definition: &Definition, persisted_in: PersistedIn, report: &Report)
         Known::Is(_) => drifted.push(Layer::Effective),
         Known::Unknown(reason) => unknown = unknown.or_else(|| Some(reason.clone())),
     }
-    if drifted == [Layer::Effective] && definition.app_may_override {
+    if drifted == [Layer::Effective] && definition.app_may_override && app_put_its_own(&layers.from_app, wish, report) {
         return Standing::SetInApp;
     }
     if !drifted.is_empty() {
         return Standing::Drift(drifted);
     }
     unknown.map_or(Standing::Proven, Standing::Unknown)
+}
+
+/// The app was started with the wish, and its server has something else.
+fn app_put_its_own(from_app: &FromApp, wish: &Wish, report: &Report) -> bool {
+    match from_app {
+        FromApp::NotTheApp => false,
+        FromApp::StartedWith(values) => {
+            values.get(report.name.as_str()).is_some_and(|value| value == wish.value.as_str())
+        }
+        FromApp::Unreadable { after_publication } => *after_publication,
+    }
 }
 
 #[cfg(test)]
@@ -237,8 +252,29 @@ mod tests {
     fn what_the_app_overrides_is_not_called_drift() {
         let mut definition = definition();
         definition.app_may_override = true;
-        let reports = report(&[definition], &layers("1", Some("1"), Some("1"), Some("7"), Some("7")));
-        assert_eq!(reports[0].standing, Standing::SetInApp);
+        let mut layers = layers("1", Some("1"), Some("1"), Some("7"), Some("7"));
+        let standing = |layers: &Layers| report(std::slice::from_ref(&definition), layers)[0].standing.clone();
+        let started_with = |text: &str| BTreeMap::from([(name().to_string(), text.to_owned())]);
+        layers.from_app = FromApp::StartedWith(started_with("1"));
+        assert_eq!(standing(&layers), Standing::SetInApp);
+        layers.from_app = FromApp::Unreadable { after_publication: true };
+        assert_eq!(standing(&layers), Standing::SetInApp);
+        let drift = Standing::Drift(vec![Layer::Effective]);
+        layers.from_app = FromApp::StartedWith(BTreeMap::new());
+        assert_eq!(standing(&layers), drift, "the app was started too early");
+        layers.from_app = FromApp::Unreadable { after_publication: false };
+        assert_eq!(standing(&layers), drift);
+        layers.from_app = FromApp::NotTheApp;
+        assert_eq!(standing(&layers), drift);
+    }
+
+    #[test]
+    fn what_a_server_does_not_report_is_not_proven_by_its_environment() {
+        let mut layers = layers("1", Some("1"), Some("1"), Some("1"), Some("1"));
+        if let Known::Is((values, _)) = &mut layers.server.config_line {
+            values.clear();
+        }
+        assert!(matches!(report(&[definition()], &layers)[0].standing, Standing::Unknown(_)));
     }
 
     #[test]
@@ -271,6 +307,7 @@ mod tests {
             persisted: Known::Is(persisted.map(one).unwrap_or_default()),
             persisted_in: PersistedIn::OurFile,
             session: Some(Known::Is(session.map(one).unwrap_or_default())),
+            from_app: FromApp::NotTheApp,
             server: ServerEvidence {
                 config_line: match line {
                     Some(text) => Known::Is((texts(text), line_proof)),

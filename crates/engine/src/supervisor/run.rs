@@ -5,9 +5,9 @@ use super::{
 };
 use crate::Known;
 use crate::owner::Ownership;
-use crate::plan::{Again, Phase, Plan, Step, StepFailure};
+use crate::plan::{Again, Goal, Phase, Plan, Step, StepFailure};
 use crate::process::Identity;
-use crate::setting::{Layer, Report, Standing, Verification, verify};
+use crate::setting::{Layer, Report, Standing, Values, Verification, verify};
 use crate::time::{Awake, Now};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -277,7 +277,8 @@ impl Supervisor {
     }
 
     fn prove(&mut self, now: Now, mut run: Run, look: Look, effects: &mut Vec<Effect>) {
-        match verify(&look.reports) {
+        let judged = judged(&run.wish.goal, &look.reports);
+        match verify(&judged) {
             Verification::Proven => {
                 effects.push(report(&run, Progress::Done { index: run.index, note: "proven".to_owned() }));
                 self.finish(now, run, Outcome::Proven, Some(look), effects);
@@ -287,8 +288,8 @@ impl Supervisor {
                 self.state = State::Working(Box::new(run));
             }
             Verification::Drift => {
-                let names = drifted(&look.reports, |_| true);
-                let server_differs = !drifted(&look.reports, |layers| layers.contains(&Layer::Effective)).is_empty();
+                let names = drifted(&judged, |_| true);
+                let server_differs = !drifted(&judged, |layers| layers.contains(&Layer::Effective)).is_empty();
                 if server_differs && run.round == 1 {
                     let reason = format!("the server came up with other values for {}", names.join(", "));
                     self.again(now, run, reason, effects);
@@ -415,6 +416,21 @@ fn port_taken() -> StepFailure {
         hint: "see `stablehand doctor` for who it is; stop it, then run `stablehand restart`".to_owned(),
         again: Again::Never,
     }
+}
+
+/// The reports that a goal answers for: its own values, and what it takes away. What was desired anew while it ran is
+/// the next wish's business.
+fn judged(goal: &Goal, reports: &[Report]) -> Vec<Report> {
+    let answers_for = |report: &&Report| match goal {
+        Goal::Apply { desired, unset } => same_wish(desired, report) || unset.contains(&report.name),
+        Goal::Restart { desired } => same_wish(desired, report),
+    };
+    reports.iter().filter(answers_for).cloned().collect()
+}
+
+fn same_wish(values: &Values, report: &Report) -> bool {
+    let wanted = values.get(&report.name);
+    wanted.is_some() && report.desired.as_ref().map(|wish| &wish.value) == wanted
 }
 
 /// Names of the settings that drift in layers for which `counts` holds; what the app itself sets is among them only

@@ -41,23 +41,9 @@ pub fn consume(world: &World, fault: Fault) -> bool {
     true
 }
 
-/// The parameters of a fault that is raised for the process `pid`, if it is.
-pub fn raised_for(world: &World, fault: Fault, pid: u32) -> Option<Value> {
-    raised(world, fault).filter(|value| {
-        value["pids"].as_array().is_some_and(|pids| pids.iter().any(|one| one.as_u64() == Some(u64::from(pid))))
-    })
-}
-
-/// Raises a fault for one more process. Those for which it was raised before
-/// keep it, with the new parameters.
-pub fn raise_for(world: &World, fault: Fault, pid: i32, mut parameters: Value) -> anyhow::Result<()> {
-    let mut pids: Vec<i64> = raised(world, fault)
-        .and_then(|value| Some(value["pids"].as_array()?.iter().filter_map(Value::as_i64).collect()))
-        .unwrap_or_default();
-    pids.retain(|old| *old != i64::from(pid));
-    pids.push(i64::from(pid));
-    parameters["pids"] = json!(pids);
-    raise(world, fault, &parameters)
+/// Whether a fault is raised for the process `pid`.
+pub fn is_raised_for(world: &World, fault: Fault, pid: u32) -> bool {
+    raised(world, fault).is_some_and(|value| value["pid"].as_u64() == Some(u64::from(pid)))
 }
 
 /// What starts Ollama here.

@@ -3,7 +3,8 @@
 use super::super::*;
 use crate::plan::{Again, Start, Stop};
 use crate::setting::{
-    Definition, Effective, Layers, Name, PersistedIn, Proof, ServerEvidence, Shown, Value, Wish as Wanted, report,
+    Definition, Effective, FromApp, Layers, Name, PersistedIn, Proof, ServerEvidence, Shown, Value, Wish as Wanted,
+    report,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -312,6 +313,7 @@ impl Bench {
             server_started: self.server.map(|_| self.server_started),
             answer,
             reports: self.reports(),
+            kept_by_us: false,
             published_at: Known::Is(self.published_at),
         }
     }
@@ -348,6 +350,7 @@ impl Bench {
             desired,
             persisted: Known::Is(values(&self.persisted)),
             persisted_in: PersistedIn::OurFile,
+            from_app: FromApp::NotTheApp,
             session: Some(Known::Is(values(&self.session))),
             server: ServerEvidence { config_line, environment: Known::unknown("not readable") },
         };
@@ -378,6 +381,7 @@ fn word(event: &Event) -> &'static str {
         Event::StepFailed { .. } => "step failed",
         Event::Tick => "deadline",
         Event::Woke => "woke",
+        Event::Changed => "changed",
     }
 }
 

@@ -1,0 +1,148 @@
+//! What a careless or unlucky user does, and what the daemon survives.
+
+#![allow(clippy::unwrap_used, reason = "tests panic where they fail; clippy's own exception does not reach here")]
+
+mod world;
+
+use world::{World, setting};
+
+#[test]
+fn a_restart_brings_back_what_holds_and_not_what_is_only_desired() {
+    let world = World::start(&["--speed", "20"]);
+    assert_eq!(world.apply_serial()["outcome"], "proven");
+    assert_eq!(world.text(&["settings", "set", "OLLAMA_NUM_PARALLEL=3"]).0, 0);
+    assert_eq!(world.last(&["restart"]).1["outcome"], "proven", "what holds is proven");
+    let parallel = setting(&world.status(), "OLLAMA_NUM_PARALLEL").clone();
+    assert_eq!((&parallel["desired"], &parallel["effective"]), (&"3".into(), &"1".into()), "{parallel}");
+}
+
+#[test]
+fn a_change_is_seen_by_whoever_looks_next() {
+    let world = World::start(&["--speed", "1"]);
+    assert_eq!(world.text(&["settings", "set", "OLLAMA_MAX_QUEUE", "9"]).0, 0);
+    assert_eq!(setting(&world.status(), "OLLAMA_MAX_QUEUE")["desired"], "9");
+}
+
+#[test]
+fn a_daemon_killed_in_the_middle_of_a_restart_is_followed_by_one_that_finishes_it() {
+    let mut world = World::start(&["--speed", "20"]);
+    assert_eq!(world.apply_serial()["outcome"], "proven");
+    // The app takes half a minute to quit; the daemon does not live to see it.
+    world.fault("slow-quit");
+    let cut = world.ask_and_leave(&["restart"], |line| line["name"] == "stop");
+    assert!(cut, "the stop began");
+    world.kill_daemon();
+    world.inside_until(|inside| inside["gui"].as_array().unwrap().is_empty());
+    world.start_daemon();
+    world.watch_until(|snapshot| snapshot["server"]["state"] == "up");
+    assert_eq!(world.last(&["verify"]).0, 0);
+}
+
+#[test]
+fn a_server_of_ours_that_died_without_a_daemon_is_started_by_the_next_one() {
+    let mut world = World::start(&["--os", "linux", "--owner", "none", "--speed", "20"]);
+    assert_eq!(world.apply_serial()["outcome"], "proven");
+    let pid = world.status()["server"]["pid"].to_string();
+    world.stop_daemon();
+    assert!(std::process::Command::new("/bin/kill").args(["-9", &pid]).status().unwrap().success());
+    world.start_daemon();
+    let revived = world.watch_until(|snapshot| snapshot["server"]["state"] == "up");
+    assert_ne!(revived["server"]["pid"].to_string(), pid);
+    assert_eq!(world.last(&["verify"]).0, 0);
+}
+
+#[test]
+fn a_refused_apply_leaves_the_configuration_as_it_was() {
+    let world = World::start(&["--speed", "20", "--owner", "manual"]);
+    let setter = world.agents().join("ai.ollama.envsetter.plist");
+    std::fs::create_dir_all(world.agents()).unwrap();
+    let text = r#"<plist version="1.0"><dict><key>Label</key><string>ai.ollama.envsetter</string>
+<key>ProgramArguments</key><array><string>launchctl</string><string>setenv</string>
+<string>OLLAMA_KEEP_ALIVE</string><string>24h</string></array></dict></plist>"#;
+    std::fs::write(&setter, text).unwrap();
+    let (code, ending) = world.last(&["apply"]);
+    assert_eq!((code, &ending["failure"]["code"]), (1, &"owner-manual".into()), "{ending}");
+    let config = world.status()["config"]["path"].as_str().unwrap().to_owned();
+    assert!(!std::path::Path::new(&config).exists());
+}
+
+#[test]
+fn what_a_setter_held_is_named_before_and_after() {
+    let world = World::start(&["--speed", "20"]);
+    let setter = world.agents().join("ai.ollama.envsetter.plist");
+    std::fs::create_dir_all(world.agents()).unwrap();
+    let text = r#"<plist version="1.0"><dict><key>Label</key><string>ai.ollama.envsetter</string>
+<key>ProgramArguments</key><array><string>launchctl</string><string>setenv</string>
+<string>OLLAMA_KEEP_ALIVE</string><string>24h</string></array></dict></plist>"#;
+    std::fs::write(&setter, text).unwrap();
+    let (_, planned) = world.last(&["apply", "--dry-run"]);
+    assert!(planned["steps"].to_string().contains("OLLAMA_KEEP_ALIVE=24h"), "{planned}");
+    assert!(setter.exists());
+    let (_, ending) = world.last(&["apply"]);
+    assert_eq!(ending["outcome"], "proven", "{ending}");
+    assert!(ending["notes"].to_string().contains("OLLAMA_KEEP_ALIVE=24h was found"), "{ending}");
+}
+
+#[test]
+fn a_value_the_app_may_override_survives_a_lost_login_race() {
+    let world = World::start(&["--speed", "20"]);
+    assert_eq!(world.text(&["settings", "set", "OLLAMA_CONTEXT_LENGTH=8192"]).0, 0);
+    assert_eq!(world.last(&["apply"]).1["outcome"], "proven");
+    world.fault("lost-login-race");
+    world.watch_until(|snapshot| {
+        snapshot["server"]["state"] == "up" && setting(snapshot, "OLLAMA_CONTEXT_LENGTH")["standing"] == "proven"
+    });
+}
+
+#[test]
+fn a_unit_that_names_another_port_is_looked_for_there() {
+    let world = World::without_daemon(&["--os", "linux", "--speed", "20"]);
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let folder = world.file("/etc/systemd/system/ollama.service.d");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("override.conf"), format!("[Service]\nEnvironment=OLLAMA_HOST=127.0.0.1:{port}\n"))
+        .unwrap();
+    for verb in [&["daemon-reload"][..], &["restart", "ollama"]] {
+        let done = std::process::Command::new(world.file("/usr/bin/systemctl")).args(verb).status().unwrap();
+        assert!(done.success());
+    }
+    let mut world = world;
+    world.start_daemon();
+    world.watch_until(|snapshot| {
+        snapshot["server"]["state"] == "up" && snapshot["server"]["address"] == format!("127.0.0.1:{port}")
+    });
+    assert_eq!(world.apply_serial()["outcome"], "proven");
+}
+
+#[test]
+fn a_setting_that_this_server_does_not_have_is_refused() {
+    let world = World::start(&["--speed", "20"]);
+    let (code, said) = world.text(&["settings", "set", "OLLAMA_NEW_ENGINE=1"]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("0.24"), "{said}");
+    let (code, said) = world.text(&["settings", "set", "OLLAMA_EDITOR=a\u{1}b"]);
+    assert_eq!(code, 1, "{said}");
+}
+
+#[test]
+fn a_bad_configuration_at_the_start_makes_the_wish_unknown_and_restarts_all_the_same() {
+    let mut world = World::start(&["--speed", "20"]);
+    assert_eq!(world.apply_serial()["outcome"], "proven");
+    let config = world.status()["config"]["path"].as_str().unwrap().to_owned();
+    world.stop_daemon();
+    std::fs::write(&config, "[settings]\nOLLAMA_NUM_PARALLEL = \"many\"\n").unwrap();
+    world.start_daemon();
+    let (code, ending) = world.last(&["verify"]);
+    assert_eq!((code, &ending["outcome"]), (3, &"unknown".into()), "{ending}");
+    assert_eq!(world.last(&["apply"]).1["failure"]["code"], "bad-config");
+    assert_eq!(world.last(&["restart"]).0, 0);
+}
+
+#[test]
+fn uninstall_works_where_the_socket_has_a_stand_in() {
+    let folder = tempfile::Builder::new().prefix(&"long-".repeat(20)).tempdir().unwrap();
+    let world = World::start_in(folder, &["--speed", "20"]);
+    assert_eq!(world.apply_serial()["outcome"], "proven");
+    let (code, said) = world.text(&["uninstall"]);
+    assert_eq!(code, 0, "{said}");
+}
