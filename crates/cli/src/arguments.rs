@@ -75,6 +75,41 @@ pub enum HereVerb {
     /// Take everything of Stablehand away and put adopted files back. Works without the daemon.
     #[command(after_help = "Example: stablehand uninstall --dry-run")]
     Uninstall(DryRun),
+    /// Show what each runner does, the queue and memory.
+    #[command(after_help = "Example: stablehand runners")]
+    Runners,
+    /// Do something about one runner.
+    #[command(after_help = "Example: stablehand runner stop gemma4:26b --force")]
+    Runner {
+        /// What to do.
+        #[command(subcommand)]
+        verb: RunnerVerb,
+    },
+    /// Unload a model.
+    #[command(after_help = "Example: stablehand unload gemma4:26b")]
+    Unload {
+        /// Its name.
+        model: String,
+    },
+    /// Explain what is going on, in words.
+    #[command(after_help = "Example: stablehand why")]
+    Why,
+    /// Show what happened: events and numbers. Works without the daemon.
+    #[command(after_help = "Example: stablehand history --since 2h --csv")]
+    History {
+        /// How far back: 30m, 2h, 7d.
+        #[arg(long, default_value = "2h")]
+        since: String,
+        /// The numbers as CSV.
+        #[arg(long)]
+        csv: bool,
+    },
+    /// Print the metrics in Prometheus' text format.
+    #[command(after_help = "Example: stablehand metrics")]
+    Metrics,
+    /// Ask Metal what the GPU may use (asked by the daemon, in a process of its own).
+    #[command(hide = true, name = "gpu-working-set")]
+    GpuWorkingSet,
     /// Show the log of Ollama's server. Works without the daemon.
     #[command(after_help = "Example: stablehand logs -n 50 --follow")]
     Logs {
@@ -91,6 +126,20 @@ pub enum HereVerb {
     /// Give the login session the persisted settings (what the LaunchAgent runs).
     #[command(hide = true)]
     Publish,
+}
+
+/// What to do about one runner.
+#[derive(Debug, Subcommand)]
+pub enum RunnerVerb {
+    /// End it; the server loads the model anew when it is asked for.
+    #[command(after_help = "Example: stablehand runner stop gemma4:26b --force")]
+    Stop {
+        /// Its model.
+        model: String,
+        /// SIGKILL when SIGTERM is not enough.
+        #[arg(long)]
+        force: bool,
+    },
 }
 
 /// What to do with desired settings.

@@ -8,6 +8,7 @@ mod demo;
 mod paint;
 mod text;
 mod verbs;
+mod watched;
 
 use arguments::Arguments;
 use clap::Parser;

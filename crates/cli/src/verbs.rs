@@ -1,16 +1,17 @@
 //! Each verb: arguments in, request out, text or JSON to stdout.
 
-use crate::arguments::{Arguments, DryRun, HereVerb, Restarting, SettingsVerb, Verb};
+use crate::arguments::{Arguments, DryRun, HereVerb, Restarting, RunnerVerb, SettingsVerb, Verb};
 use crate::paint::Paint;
-use crate::{demo, text};
+use crate::{demo, text, watched};
 use serde::Serialize;
 use stablehand_daemon::doctor::{self, Finding, Severity};
-use stablehand_daemon::{Place, installation, server_log};
+use stablehand_daemon::{HistoryForm, Place, installation, server_log};
 use stablehand_protocol::client::{Client, ClientError};
 use stablehand_protocol::{Ending, Event, Failure, Outcome, Request, Setting, Snapshot};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Drift, or something that failed.
@@ -69,6 +70,27 @@ async fn at(place: &Place, voice: Voice, verb: HereVerb) -> Result<ExitCode, Fai
         HereVerb::Uninstall(DryRun { dry_run }) => {
             changes(place, voice, installation::uninstall(place, dry_run).await, dry_run)
         }
+        HereVerb::Runners => runners(&client, voice).await,
+        HereVerb::Runner { verb: RunnerVerb::Stop { model, force } } => {
+            ask(&client, voice, Request::StopRunner { model, force }).await
+        }
+        HereVerb::Unload { model } => ask(&client, voice, Request::Unload { model }).await,
+        HereVerb::Why => why(&client, voice).await,
+        HereVerb::History { since, csv } => history(place, voice, &since, csv),
+        HereVerb::Metrics => {
+            print(&client.metrics().await?);
+            Ok(ExitCode::SUCCESS)
+        }
+        HereVerb::GpuWorkingSet => match stablehand_daemon::gpu_working_set() {
+            Ok(bytes) => {
+                print(&format!("{bytes}\n"));
+                Ok(ExitCode::SUCCESS)
+            }
+            Err(reason) => {
+                eprintln!("{reason}");
+                Ok(ExitCode::FAILURE)
+            }
+        },
         HereVerb::Logs { daemon, lines, follow } => logs(place, voice, daemon, lines, follow).await,
         HereVerb::Publish => publish(place, voice).await,
     }
@@ -222,6 +244,55 @@ fn conclude(voice: Voice, ending: &Ending) -> ExitCode {
     }
 }
 
+async fn runners(client: &Client, voice: Voice) -> Result<ExitCode, Failure> {
+    let snapshot = client.snapshot().await?;
+    if voice.json {
+        print_json(&snapshot.watched);
+    } else {
+        print(&text::simulated_line(snapshot.simulated.as_deref(), voice.paint));
+        print(&watched::page(snapshot.watched.as_ref(), voice.paint));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn why(client: &Client, voice: Voice) -> Result<ExitCode, Failure> {
+    let snapshot = client.snapshot().await?;
+    let text = watched::why(&snapshot);
+    if voice.json {
+        print_json(&serde_json::json!({ "why": text, "watched": snapshot.watched }));
+    } else {
+        print(&text::simulated_line(snapshot.simulated.as_deref(), voice.paint));
+        print(&text);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn history(place: &Place, voice: Voice, since: &str, csv: bool) -> Result<ExitCode, Failure> {
+    let span = span(since).ok_or_else(|| {
+        Failure::new("usage", format!("«{since}» is no span"), "for example: stablehand history --since 2h")
+    })?;
+    let form = match (voice.json, csv) {
+        (true, _) => HistoryForm::Json,
+        (false, true) => HistoryForm::Csv,
+        (false, false) => HistoryForm::Events,
+    };
+    print(&stablehand_daemon::history_text(place, span, form)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `30m`, `2h`, `7d`, `90s`.
+fn span(text: &str) -> Option<Duration> {
+    let (number, unit) = text.split_at(text.find(|symbol: char| !symbol.is_ascii_digit())?);
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return None,
+    };
+    Some(Duration::from_secs(number.parse::<u64>().ok()?.checked_mul(seconds)?))
+}
+
 async fn examine(place: &Place, client: &Client, voice: Voice) -> Result<ExitCode, Failure> {
     let mut findings = vec![match client.snapshot().await {
         Ok(snapshot) => Finding::of_daemon(&snapshot),
@@ -327,6 +398,16 @@ fn print(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spans_are_numbers_with_a_unit() {
+        assert_eq!(span("90s"), Some(Duration::from_secs(90)));
+        assert_eq!(span("2h"), Some(Duration::from_secs(7200)));
+        assert_eq!(span("7d"), Some(Duration::from_secs(604_800)));
+        for wrong in ["", "h", "2", "2w", "-1h", "99999999999999999999h"] {
+            assert_eq!(span(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn both_ways_of_writing_an_assignment_are_understood() {

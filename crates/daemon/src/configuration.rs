@@ -3,6 +3,7 @@
 //! Comments and order survive an edit of ours. A bad edit is reported with line and column, and the last good version
 //! stays in force.
 
+use stablehand_engine::recovery::Policy;
 use stablehand_engine::setting::{MAIN_SETTINGS, Name, Preset, Wish};
 use stablehand_ollama::catalogue;
 use stablehand_ollama::version::Version;
@@ -24,6 +25,12 @@ const TEMPLATE: &str = "\
 # Settings of Ollama's server that shall hold after every login. `stablehand settings list --all` explains them all.
 # Changes take effect with `stablehand apply`.
 [settings]
+
+# What may be done about a stall without asking: \"alert\" (tell, nothing else), \"runner\" (end or unload a hung
+# runner), \"all\" (restart Ollama as well). With allowed_models, a model that is not among them is alerted.
+[recovery]
+policy = \"alert\"
+# allowed_models = [\"gemma4:26b\"]
 ";
 
 /// The configuration as it is in force.
@@ -33,6 +40,10 @@ pub struct Configuration {
     pub desired: BTreeMap<Name, Wish>,
     /// No good version was read yet, so what is desired is not known.
     pub unknown: bool,
+    /// How far recovery may go by itself.
+    pub policy: Policy,
+    /// Models that may be loaded without an alert; empty allows all.
+    pub allowed_models: Vec<String>,
 }
 
 /// A change of desired settings.
@@ -230,12 +241,16 @@ pub fn parse(path: &Path, text: &str) -> Result<Configuration, Failure> {
     let document = Document::parse(text).map_err(|error| broken(path, text, &error))?;
     let mut configuration = Configuration::default();
     for (key, item) in document.iter() {
+        if key == "recovery" {
+            recovery(path, text, item, &mut configuration)?;
+            continue;
+        }
         if key != "settings" {
             return Err(located(
                 path,
                 text,
                 key_span(&document, key),
-                &format!("there is no section or key «{key}»; the one section is [settings]"),
+                &format!("there is no section or key «{key}»; the sections are [settings] and [recovery]"),
             ));
         }
         let Some(settings) = item.as_table_like() else { return Err(not_a_table(path, text, item.span())) };
@@ -252,6 +267,38 @@ pub fn parse(path: &Path, text: &str) -> Result<Configuration, Failure> {
         }
     }
     Ok(configuration)
+}
+
+fn recovery(path: &Path, text: &str, item: &Item, configuration: &mut Configuration) -> Result<(), Failure> {
+    let Some(table) = item.as_table_like() else {
+        return Err(located(path, text, item.span(), "«recovery» must be a section, written [recovery]"));
+    };
+    for (key, item) in table.iter() {
+        match key {
+            "policy" => {
+                configuration.policy = match item.as_str() {
+                    Some("alert") => Policy::AlertOnly,
+                    Some("runner") => Policy::Runner,
+                    Some("all") => Policy::All,
+                    Some(_) | None => {
+                        let what = "policy takes \"alert\", \"runner\" or \"all\"";
+                        return Err(located(path, text, item.span(), what));
+                    }
+                };
+            }
+            "allowed_models" => {
+                let names = item.as_array().map(|array| array.iter().map(|name| name.as_str().map(str::to_owned)));
+                let names: Option<Vec<String>> = names.and_then(Iterator::collect);
+                let what = "allowed_models takes a list of model names, [\"gemma4:26b\"]";
+                configuration.allowed_models = names.ok_or_else(|| located(path, text, item.span(), what))?;
+            }
+            other => {
+                let what = format!("there is no key «{other}» in [recovery]; there are policy and allowed_models");
+                return Err(located(path, text, item.span(), &what));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn key_span<S>(document: &Document<S>, key: &str) -> Option<Range<usize>> {

@@ -1,5 +1,6 @@
 //! The control socket: three paths, described in `docs/api.md`.
 
+use crate::history::History;
 use crate::supervision::Command;
 use axum::Router;
 use axum::body::Body;
@@ -27,21 +28,45 @@ const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 /// The largest request that is read.
 const REQUEST_BYTES: usize = 256 << 10;
 
-#[derive(Clone)]
-struct Reach {
-    commands: mpsc::Sender<Command>,
-    latest: Latest,
+/// What the paths of the socket reach.
+#[derive(Clone, Debug)]
+pub struct Reach {
+    /// Requests go here.
+    pub commands: mpsc::Sender<Command>,
+    /// The latest snapshot.
+    pub latest: Latest,
+    /// How many follow the snapshots.
+    pub lookers: watch::Sender<u32>,
+    /// For the metrics.
+    pub history: History,
+}
+
+/// Somebody follows the snapshots for as long as this lives.
+struct Looker(watch::Sender<u32>);
+
+impl Looker {
+    fn new(lookers: &watch::Sender<u32>) -> Self {
+        lookers.send_modify(|count| *count += 1);
+        Self(lookers.clone())
+    }
+}
+
+impl Drop for Looker {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count = count.saturating_sub(1));
+    }
 }
 
 /// Serves the control socket until it is aborted.
-pub async fn serve(listener: UnixListener, uid: u32, commands: mpsc::Sender<Command>, latest: Latest) {
+pub async fn serve(listener: UnixListener, uid: u32, reach: Reach) {
     let router = Router::new()
         .route("/v1/snapshot", get(snapshot))
         .route("/v1/events", get(events))
         .route("/v1/request", post(request))
+        .route("/metrics", get(metrics))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
-        .with_state(Reach { commands, latest })
+        .with_state(reach)
         .layer(axum::middleware::map_response(with_version));
     if let Err(error) = axum::serve(OwnerOnly { listener, uid }, router).await {
         tracing::error!(%error, "the control socket broke");
@@ -98,11 +123,29 @@ async fn snapshot(State(reach): State<Reach>) -> Response {
 }
 
 async fn events(State(reach): State<Reach>) -> Sse<impl Stream<Item = Result<sse::Event, Infallible>>> {
-    let changes = WatchStream::new(reach.latest).filter_map(|latest| async move {
-        let data = serde_json::to_string(&*latest?).ok()?;
-        Some(Ok(sse::Event::default().event("snapshot").data(data)))
+    let looker = Arc::new(Looker::new(&reach.lookers));
+    let changes = WatchStream::new(reach.latest).filter_map(move |latest| {
+        let _looks_on = Arc::clone(&looker);
+        async move {
+            let data = serde_json::to_string(&*latest?).ok()?;
+            Some(Ok(sse::Event::default().event("snapshot").data(data)))
+        }
     });
     Sse::new(changes).keep_alive(KeepAlive::default())
+}
+
+async fn metrics(State(reach): State<Reach>) -> Response {
+    let latest = reach.latest.borrow().clone();
+    match latest {
+        Some(snapshot) => {
+            let text = crate::metrics::exposition(&crate::gauges::of(&snapshot, &reach.history));
+            ([(CONTENT_TYPE, crate::metrics::CONTENT_TYPE)], text).into_response()
+        }
+        None => refuse(
+            StatusCode::SERVICE_UNAVAILABLE,
+            &Failure::new("still-looking", "the first look at this machine is not back yet", "ask again in a moment"),
+        ),
+    }
 }
 
 async fn request(State(reach): State<Reach>, body: Body) -> Response {

@@ -9,24 +9,33 @@
 pub mod configuration;
 mod control;
 pub mod doctor;
+mod gauges;
+pub mod history;
 pub mod installation;
 mod interruption;
 mod looking;
 mod memory;
+pub mod metrics;
 mod models;
 mod place;
 mod presence;
 pub mod server_log;
 mod supervision;
 mod translation;
+mod watching;
 
 pub use place::Place;
 
+use history::History;
+use stablehand_engine::Known;
 use stablehand_engine::plan::StepFailure;
+use stablehand_engine::time::Wall;
 use stablehand_platform::machine::Machine;
+use stablehand_platform::survey::Surveyor;
 use stablehand_protocol::Failure;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 
 /// How long the control socket stays closed at most while the first look is under way.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
@@ -41,16 +50,86 @@ pub async fn serve(machine: Machine) -> Result<(), Failure> {
     let _presence = presence::claim(&machine)?;
     let (commands, inbox) = mpsc::channel(16);
     let (snapshots, latest) = watch::channel(None);
-    let supervision = tokio::spawn(supervision::run(machine.clone(), inbox, snapshots));
+    let (seen, seen_by_watching) = watch::channel(None);
+    let (configuration, configuration_of_watching) = watch::channel(configuration::Configuration::default());
+    let (notices, notices_of_watching) = mpsc::channel(16);
+    let (watched, watched_now) = watch::channel(None);
+    let (asks, asked) = mpsc::channel(16);
+    let (lookers, lookers_now) = watch::channel(0);
+    let (history, note) = History::open(&machine);
+    if let Some(note) = note {
+        tracing::warn!(%note, "history");
+    }
+    let surveyor = Arc::new(Mutex::new(Surveyor::new(machine.clone(), stablehand_ollama::argv::role)));
+    let links =
+        supervision::Links { snapshots, seen, configuration, notices: notices_of_watching, watched: watched_now, asks };
+    let supervision =
+        tokio::spawn(supervision::run(machine.clone(), Arc::clone(&surveyor), history.clone(), inbox, links));
+    let watching = tokio::spawn(watching::run(
+        machine.clone(),
+        surveyor,
+        history.clone(),
+        watching::Links {
+            seen: seen_by_watching,
+            configuration: configuration_of_watching,
+            restarts: commands.clone(),
+            notices,
+            lookers: lookers_now,
+            watched,
+        },
+        asked,
+    ));
     let mut seen = latest.clone();
     let _ = tokio::time::timeout(FIRST_LOOK, seen.wait_for(Option::is_some)).await;
     let listener = presence::listen(&machine)?;
     tracing::info!(socket = %stablehand_platform::paths::stablehand_files(&machine).socket.display(), "ready");
-    let control = tokio::spawn(control::serve(listener, machine.uid(), commands, latest));
+    let control =
+        tokio::spawn(control::serve(listener, machine.uid(), control::Reach { commands, latest, lookers, history }));
     let ended = supervision.await;
     control.abort();
+    watching.abort();
     presence::leave(&machine);
     ended.map_err(|error| Failure::new("daemon-broke", format!("the supervision loop broke: {error}"), ""))
+}
+
+/// How the history is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HistoryForm {
+    /// Events and numbers as one JSON object.
+    Json,
+    /// Numbers as CSV.
+    Csv,
+    /// Events as CSV.
+    Events,
+}
+
+/// The history of the last `span`, read from its file; it works without a running daemon.
+///
+/// # Errors
+/// When there is no history, or it cannot be read.
+pub fn history_text(place: &Place, span: Duration, form: HistoryForm) -> Result<String, Failure> {
+    let machine = place.machine();
+    let span_ms = i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
+    let since = Wall::from_unix_ms(machine.clock().now().wall.unix_ms.saturating_sub(span_ms));
+    let recorded = history::read(&history::path(machine), since).map_err(|error| {
+        Failure::new("no-history", error.to_string(), "the daemon keeps it while it runs: `stablehand serve`")
+    })?;
+    Ok(match form {
+        HistoryForm::Json => format!("{}\n", history::export::json(&recorded)),
+        HistoryForm::Csv => history::export::rows_csv(&recorded.rows),
+        HistoryForm::Events => history::export::entries_csv(&recorded.entries),
+    })
+}
+
+/// What Metal lets this very process use; the daemon asks a short-lived child for it.
+///
+/// # Errors
+/// The reason, where it cannot be told.
+pub fn gpu_working_set() -> Result<u64, String> {
+    match stablehand_platform::sampling::gpu_working_set_of_this_process() {
+        Known::Is(bytes) => Ok(bytes),
+        Known::Unknown(reason) => Err(reason),
+    }
 }
 
 /// What is said of a setting that the catalogue does not hold.

@@ -96,8 +96,14 @@ struct Session {
 impl Looker {
     /// A looker that has seen nothing.
     pub fn new(machine: Machine) -> Self {
+        let surveyor = Surveyor::new(machine.clone(), argv::role);
+        Self::with(machine, Arc::new(Mutex::new(surveyor)))
+    }
+
+    /// A looker that shares what a surveyor remembers.
+    pub fn with(machine: Machine, surveyor: Arc<Mutex<Surveyor>>) -> Self {
         Self {
-            surveyor: Arc::new(Mutex::new(Surveyor::new(machine.clone(), argv::role))),
+            surveyor,
             port: machine.default_port(),
             host_of_clients: None,
             session: None,

@@ -4,11 +4,14 @@
 //! life that the engine gave it.
 
 use crate::configuration::{Change, Configuration, ConfigurationFile};
+use crate::history::{Entry, History, Kind};
 use crate::interruption::Interruption;
 use crate::looking::{Looker, Seen};
+use crate::watching::{Ask, What};
 use crate::{memory, translation};
 use stablehand_engine::alert::{Alert, AlertGate, AlertKind};
 use stablehand_engine::plan::{Goal, Refusal, Step, StepFailure, plan};
+use stablehand_engine::recovery::Notice;
 use stablehand_engine::setting::{Name, Preset, Values, Verification, verify};
 use stablehand_engine::supervisor::{Effect, Event, Life, Origin, Outcome, Progress, State, Supervisor, Wish, WishId};
 use stablehand_engine::time::{Awake, Now, Wall};
@@ -16,6 +19,8 @@ use stablehand_ollama::catalogue;
 use stablehand_platform::launchd::adoption;
 use stablehand_platform::machine::{Machine, Os};
 use stablehand_platform::notification;
+use stablehand_platform::survey::Surveyor;
+use stablehand_protocol::Watched;
 use stablehand_protocol::{self as protocol, Ending, Failure, Request, Snapshot};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -50,23 +55,47 @@ const CUT_OFF_COUNTS: Duration = Duration::from_secs(3600);
 /// How long the search for hand-made setters may take.
 const SETTERS_DEADLINE: Duration = Duration::from_secs(5);
 
+/// What connects the loop to the others.
+#[derive(Debug)]
+pub struct Links {
+    /// Copies of the state, for clients.
+    pub snapshots: watch::Sender<Option<Arc<Snapshot>>>,
+    /// The last look, for whoever watches.
+    pub seen: watch::Sender<Option<Arc<Seen>>>,
+    /// Our configuration, for whoever watches.
+    pub configuration: watch::Sender<Configuration>,
+    /// What whoever watches wants people to be told.
+    pub notices: mpsc::Receiver<Notice>,
+    /// What was watched.
+    pub watched: watch::Receiver<Option<Arc<Watched>>>,
+    /// Wishes about runners go there.
+    pub asks: mpsc::Sender<Ask>,
+}
+
 /// Runs the loop until the process is told to end.
 pub async fn run(
     machine: Machine,
+    surveyor: Arc<Mutex<Surveyor>>,
+    history: History,
     mut inbox: mpsc::Receiver<Command>,
-    snapshots: watch::Sender<Option<Arc<Snapshot>>>,
+    mut links: Links,
 ) {
     let (answers, mut returned) = mpsc::channel(64);
     let now = machine.clock().now();
     let (supervisor, effects) = Supervisor::new(now, slack(&machine));
     let mut supervision = Supervision {
-        looker: Arc::new(Mutex::new(Looker::new(machine.clone()))),
+        looker: Arc::new(Mutex::new(Looker::with(machine.clone(), surveyor))),
+        history,
         configuration: ConfigurationFile::open(&machine),
         interrupted: Interruption::of(&machine),
         machine,
         supervisor,
         answers,
-        snapshots,
+        snapshots: links.snapshots,
+        seen: links.seen,
+        told_configuration: links.configuration,
+        watched: links.watched.clone(),
+        asks: links.asks,
         asked: HashMap::new(),
         performing: HashMap::new(),
         next_wish: 0,
@@ -99,6 +128,8 @@ pub async fn run(
             }
             Some(command) = inbox.recv() => supervision.command(command).await,
             Some(answer) = returned.recv() => supervision.answer(answer).await,
+            Some(notice) = links.notices.recv() => supervision.notice(notice),
+            Ok(()) = links.watched.changed() => supervision.publish(),
             () = tokio::time::sleep(wait) => supervision.tick().await,
         }
         if let Some(end) = supervision.ending
@@ -146,6 +177,11 @@ struct Supervision {
     supervisor: Supervisor,
     answers: mpsc::Sender<Answer>,
     snapshots: watch::Sender<Option<Arc<Snapshot>>>,
+    seen: watch::Sender<Option<Arc<Seen>>>,
+    told_configuration: watch::Sender<Configuration>,
+    watched: watch::Receiver<Option<Arc<Watched>>>,
+    asks: mpsc::Sender<Ask>,
+    history: History,
     asked: HashMap<WishId, Asked>,
     performing: HashMap<Life, AbortHandle>,
     next_wish: u64,
@@ -187,6 +223,7 @@ impl Supervision {
             Answer::Looked(life, seen) => {
                 let look = Box::new(seen.look.clone());
                 self.last = Some(Arc::from(seen));
+                self.seen.send_replace(self.last.clone());
                 self.event(Event::Looked { life, look }).await;
                 self.take_up_what_was_cut_off().await;
                 self.watch_standing();
@@ -308,6 +345,13 @@ impl Supervision {
 
     async fn finish(&mut self, wish: WishId, outcome: Outcome) {
         tracing::info!(?outcome, "done");
+        self.history.note(Entry {
+            at: self.machine.clock().now().wall,
+            kind: Kind::Restart,
+            subject: "server".to_owned(),
+            words: translation::outcome_in_words(&outcome),
+            detail_json: String::new(),
+        });
         self.interrupted.clear();
         let Some(Asked { events, notes }) = self.asked.remove(&wish) else { return };
         if let (Outcome::Proven, Some(seen)) = (&outcome, &self.last) {
@@ -356,7 +400,7 @@ impl Supervision {
     fn alert(&mut self, alert: Alert) {
         let now = self.machine.clock().now();
         let Some(alert) = self.gate.offer(now.awake, alert) else { return };
-        tracing::warn!(kind = alert.kind.word(), message = %alert.message, action = alert.action, "alert");
+        tracing::warn!(kind = alert.kind.word(), message = %alert.message, action = %alert.action, "alert");
         self.alerts.push_back(translation::alert(&alert, now.wall));
         let machine = self.machine.clone();
         tokio::spawn(async move {
@@ -370,7 +414,22 @@ impl Supervision {
         }
     }
 
+    /// What was watched and is worth telling.
+    fn notice(&mut self, notice: Notice) {
+        let kind =
+            if notice.kind == "unexpected-model" { AlertKind::UnexpectedModel } else { AlertKind::Stall(notice.kind) };
+        self.alert(Alert::new(kind, notice.message, notice.action));
+        self.publish();
+    }
+
     fn publish(&self) {
+        self.told_configuration.send_if_modified(|told| {
+            let news = told != self.configuration.current();
+            if news {
+                told.clone_from(self.configuration.current());
+            }
+            news
+        });
         let Some(seen) = &self.last else { return };
         let snapshot = translation::snapshot(&translation::Sources {
             machine: &self.machine,
@@ -378,6 +437,7 @@ impl Supervision {
             since: self.since.1,
             seen,
             alerts: &self.alerts,
+            watched: self.watched.borrow().clone(),
             configuration: &self.configuration,
         });
         self.snapshots.send_if_modified(|published| {
@@ -418,6 +478,14 @@ impl Supervision {
                 self.wish(Goal::Restart { desired: lasting }, inherited, take_over, dry_run, events).await;
             }
             Request::Verify => self.verify(events),
+            Request::Unload { model } => self.forward(What::Unload(model), events).await,
+            Request::StopRunner { model, force } => self.forward(What::Stop { model, force }, events).await,
+        }
+    }
+
+    async fn forward(&self, what: What, events: mpsc::Sender<protocol::Event>) {
+        if self.asks.send(Ask { what, events }).await.is_err() {
+            tracing::error!("whoever watches the runners has ended");
         }
     }
 

@@ -11,8 +11,9 @@ use stablehand_engine::supervisor::{Origin, Outcome, Progress, State, Supervisor
 use stablehand_engine::time::Wall;
 use stablehand_ollama::catalogue;
 use stablehand_platform::machine::{Machine, Os};
-use stablehand_protocol::{self as protocol, Ending, Failure, Snapshot, StepProgress};
+use stablehand_protocol::{self as protocol, Ending, Failure, Snapshot, StepProgress, Watched};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// What a snapshot is made from.
 pub struct Sources<'a> {
@@ -24,6 +25,8 @@ pub struct Sources<'a> {
     pub since: Wall,
     /// The last look.
     pub seen: &'a Seen,
+    /// Memory, queue and runners.
+    pub watched: Option<Arc<Watched>>,
     /// The last alerts, oldest first.
     pub alerts: &'a VecDeque<protocol::Alert>,
     /// Our own configuration.
@@ -32,7 +35,7 @@ pub struct Sources<'a> {
 
 /// The whole state as a copy.
 pub fn snapshot(sources: &Sources<'_>) -> Snapshot {
-    let Sources { machine, supervisor, since, seen, alerts, configuration } = sources;
+    let Sources { machine, supervisor, since, seen, watched, alerts, configuration } = sources;
     Snapshot {
         daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
         simulated: simulated(machine),
@@ -40,6 +43,7 @@ pub fn snapshot(sources: &Sources<'_>) -> Snapshot {
         work: work(supervisor),
         settings: seen.look.reports.iter().map(setting).collect(),
         runners: seen.runners.clone(),
+        watched: watched.as_deref().cloned(),
         alerts: alerts.iter().cloned().collect(),
         config: protocol::Config {
             path: configuration.path().display().to_string(),
@@ -95,6 +99,18 @@ pub fn conclude(ending: &mut Ending, outcome: &Outcome) {
     };
     ending.outcome = word;
     ending.failure = failure;
+}
+
+/// An outcome in one sentence, for the history.
+pub fn outcome_in_words(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Proven => "restarted, and every setting is proven".to_owned(),
+        Outcome::Drift(names) => format!("restarted, but not as desired: {}", names.join(", ")),
+        Outcome::Unknown(reason) => format!("restarted, but this could not be read: {reason}"),
+        Outcome::Refused(refusal) => format!("not restarted: {refusal}"),
+        Outcome::Failed { step, failure, .. } => format!("«{step}» failed: {failure}"),
+        Outcome::Superseded => "not begun: a newer request took its place".to_owned(),
+    }
 }
 
 /// A refusal in words for a person.
@@ -155,7 +171,7 @@ pub fn alert(alert: &Alert, at: Wall) -> protocol::Alert {
     protocol::Alert {
         kind: alert.kind.word().to_owned(),
         message: alert.message.clone(),
-        action: alert.action.to_owned(),
+        action: alert.action.clone().into_owned(),
         at: rfc3339(at),
     }
 }

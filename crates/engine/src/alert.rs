@@ -1,6 +1,7 @@
 //! What a person is told, and how often: on change only, at most one of a kind a minute, each with an action.
 
 use crate::time::Awake;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -17,6 +18,10 @@ pub enum AlertKind {
     Drift,
     /// Several owners fight for the port.
     Contested,
+    /// A stall or its recovery; the word of its kind.
+    Stall(&'static str),
+    /// A model is loaded that is not among the allowed ones.
+    UnexpectedModel,
 }
 
 impl AlertKind {
@@ -28,6 +33,8 @@ impl AlertKind {
             Self::LoginRace => "login-race",
             Self::Drift => "drift",
             Self::Contested => "contested",
+            Self::Stall(word) => word,
+            Self::UnexpectedModel => "unexpected-model",
         }
     }
 }
@@ -40,13 +47,13 @@ pub struct Alert {
     /// What happened, in one sentence.
     pub message: String,
     /// What the person can do: a command.
-    pub action: &'static str,
+    pub action: Cow<'static, str>,
 }
 
 impl Alert {
     /// An alert of a kind.
-    pub fn new(kind: AlertKind, message: String, action: &'static str) -> Self {
-        Self { kind, message, action }
+    pub fn new(kind: AlertKind, message: String, action: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, message, action: action.into() }
     }
 }
 

@@ -19,6 +19,7 @@ pub mod memory_bound;
 pub mod owner;
 pub mod plan;
 pub mod process;
+pub mod recovery;
 pub mod setting;
 pub mod stall;
 pub mod supervisor;

@@ -1,11 +1,13 @@
-//! How fast the log is read, and in how much memory: writes a log of N MB into a temporary folder, follows it, searches
-//! it for its last config line (once near the end, once at the beginning), and prints one JSON object.
+//! How fast the log is read, and in how much memory: writes a log of N MB into a temporary folder, follows it (once with
+//! every line understood, once with every line counted in the statistics too), searches it for its last config line (once near the end, once at the beginning), and prints one JSON object.
 //!
 //! `cargo run --release -p stablehand-ollama --example log_throughput -- 256`
 
+use stablehand_engine::time::Wall;
 use stablehand_ollama::log::follower::{Follower, Piece, Start};
 use stablehand_ollama::log::reader::{Limits, Search, last_config_line};
 use stablehand_ollama::log::{Line, Parser};
+use stablehand_ollama::log_statistics::Statistics;
 use std::error::Error;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -40,6 +42,17 @@ fn measure(path: &Path, size_bytes: u64) -> Result<serde_json::Value, Box<dyn Er
     let follow = began.elapsed();
 
     let began = Instant::now();
+    let mut statistics = Statistics::new();
+    Follower::new(path, Start::Beginning, 64 << 10).poll(u64::MAX, |piece| {
+        if let Piece::Line { bytes, .. } = piece {
+            let line = parser.line(bytes);
+            statistics.line(line.at().unwrap_or_default(), &line);
+        }
+    })?;
+    let count = began.elapsed();
+    let finished = statistics.snapshot(Wall::default()).outcomes.total();
+
+    let began = Instant::now();
     let far = last_config_line(path, Limits::default(), &parser)?;
     let search_far = began.elapsed();
     std::fs::OpenOptions::new().append(true).open(path)?.write_all(CONFIG.as_bytes())?;
@@ -54,6 +67,8 @@ fn measure(path: &Path, size_bytes: u64) -> Result<serde_json::Value, Box<dyn Er
         "lines": lines,
         "lines_understood": understood,
         "follow_mb_per_s": megabytes / follow.as_secs_f64(),
+        "follow_and_count_mb_per_s": megabytes / count.as_secs_f64(),
+        "requests_counted": finished,
         "config_line_far_ms": search_far.as_secs_f64() * 1000.0,
         "config_line_near_ms": search_near.as_secs_f64() * 1000.0,
         "peak_memory_kib": peak_memory_kib(),

@@ -8,13 +8,16 @@
 mod answers;
 mod exchange;
 
+pub(crate) use answers::snippet;
+pub(crate) use exchange::Answer;
+
 pub use answers::{Details, Installed, InstalledModel, Loaded, LoadedModel, Shown, Unloaded};
 
 use crate::version::Version;
 use hyper::Method;
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 /// Asks one server.
@@ -98,6 +101,11 @@ impl Client {
         }
     }
 
+    /// A client of whatever listens at that port of 127.0.0.1.
+    pub(crate) fn of_port(port: u16) -> Self {
+        Self { address: (Ipv4Addr::LOCALHOST, port).into(), most_answer_bytes: MOST_ANSWER_BYTES }
+    }
+
     /// The same client, which gives up answers that are longer.
     #[must_use]
     pub fn with_most_answer_bytes(self, most_answer_bytes: usize) -> Self {
@@ -121,7 +129,7 @@ impl Client {
             return Err(not_ollama(format!("{path} has status {}", answer.status)));
         }
         let version: answers::VersionAnswer = serde_json::from_slice(&answer.body)
-            .map_err(|_| not_ollama(format!("{path} holds no version: {}", answers::snippet(&answer.body))))?;
+            .map_err(|_| not_ollama(format!("{path} holds no version: {}", snippet(&answer.body))))?;
         version.version.parse().map_err(|error| CallError::Malformed { path, reason: format!("{error}") })
     }
 
@@ -161,6 +169,16 @@ impl Client {
         self.ask(Method::POST, "/api/generate", Some(&body), deadline).await
     }
 
+    /// `POST /api/generate` for a single token: proves that the model's next request is answered. It changes none of the
+    /// options that a runner was started with, so it reloads nothing that is there.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn one_token(&self, model: &str, deadline: Duration) -> Result<(), CallError> {
+        let body = json!({ "model": model, "prompt": "Hello", "stream": false, "options": { "num_predict": 1 } });
+        self.ask::<serde_json::Value>(Method::POST, "/api/generate", Some(&body), deadline).await.map(|_| ())
+    }
+
     async fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -173,19 +191,18 @@ impl Client {
             let text = answers::error_text(&answer.body);
             return Err(CallError::Status { path, code: answer.status, text });
         }
-        serde_json::from_slice(&answer.body).map_err(|error| CallError::Malformed {
-            path,
-            reason: format!("{error}: {}", answers::snippet(&answer.body)),
-        })
+        serde_json::from_slice(&answer.body)
+            .map_err(|error| CallError::Malformed { path, reason: format!("{error}: {}", snippet(&answer.body)) })
     }
 
-    async fn exchange(
+    /// Asks anything and gives back the answer, whatever its status.
+    pub(crate) async fn exchange(
         &self,
         method: Method,
         path: &'static str,
         body: Option<&serde_json::Value>,
         deadline: Duration,
-    ) -> Result<exchange::Answer, CallError> {
+    ) -> Result<Answer, CallError> {
         let body = body.map(serde_json::Value::to_string).unwrap_or_default();
         let call = exchange::exchange(self.address, method, path, body, self.most_answer_bytes);
         tokio::time::timeout(deadline, call).await.unwrap_or(Err(CallError::Silent { path, deadline }))

@@ -1,12 +1,12 @@
 //! What Ollama says.
 //!
 //! Everything that Stablehand knows of Ollama's own language is here: the variables its server reads and how it reads
-//! them ([`catalogue`], [`parse`], [`host`]), its versions ([`version`]), its processes ([`argv`]), its log ([`log`]),
-//! its answers ([`client`]) and its models' numbers ([`model_shape`]). [`evidence`] joins them into the proof of what
-//! is in force, in the engine's own terms.
+//! them ([`catalogue`], [`parse`], [`host`]), its versions ([`version`]), its processes ([`argv`]), its log ([`log`]) and
+//! what that tells over time ([`log_statistics`]), its answers ([`client`]), its runners' ([`runner`]) and its models'
+//! numbers ([`model_shape`]). [`evidence`] joins them into the proof of what is in force, in the engine's own terms.
 //!
-//! Nothing here starts, stops or changes a process or a file. Two parts touch the world: [`client`] asks over
-//! loopback with a deadline on every call, [`log::reader`] and [`log::follower`] read one file in constant memory.
+//! Nothing here starts, stops or changes a process or a file. Two parts touch the world: [`client`] and [`runner`] ask
+//! over loopback with a deadline on every call, [`log::reader`] and [`log::follower`] read one file in constant memory.
 //! All else is parsing, and compiles and is tested everywhere.
 //!
 //! Facts carry the place in Ollama's source that they come from (`ollama envconfig/config.go`). Both generations of
@@ -20,6 +20,8 @@ pub mod go_duration;
 pub mod go_quote;
 pub mod host;
 pub mod log;
+pub mod log_statistics;
 pub mod model_shape;
 pub mod parse;
+pub mod runner;
 pub mod version;

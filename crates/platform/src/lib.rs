@@ -8,7 +8,8 @@
 //! Where to look:
 //! - the machine, its clock, its commands and its files: [`machine`], [`clock`], [`command`], [`files`]
 //! - changes as data: [`change`]
-//! - who runs and who listens: [`processes`], [`listeners`], [`survey`]
+//! - who runs, who listens and who is connected: [`processes`], [`listeners`], [`connections`], [`survey`]
+//! - what the machine and its runners use: [`sampling`]
 //! - carrying out one step of a plan: [`perform`](mod@perform), [`signal`], [`sweep`]
 //! - the layers of a setting, and our own services: [`layers`], [`install`], [`paths`]
 //! - telling a person: [`notification`]
@@ -21,6 +22,7 @@ pub mod applications;
 pub mod change;
 pub mod clock;
 pub mod command;
+pub mod connections;
 pub mod console;
 pub mod files;
 pub mod install;
@@ -34,6 +36,7 @@ pub mod paths;
 pub mod perform;
 pub mod processes;
 pub mod publish;
+pub mod sampling;
 pub mod server_log;
 pub mod server_variables;
 pub mod signal;

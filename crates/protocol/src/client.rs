@@ -153,6 +153,19 @@ impl Client {
         Ok(Changes { answer: self.get("/v1/events").await?, buffer: BytesMut::new() })
     }
 
+    /// The metrics in Prometheus' text format.
+    ///
+    /// # Errors
+    /// When the daemon cannot be reached or does not answer in time.
+    pub async fn metrics(&self) -> Result<String, ClientError> {
+        let mut answer = self.get("/metrics").await?;
+        let mut body = BytesMut::new();
+        while let Some(part) = answer.part(Some(FIRST_ANSWER)).await? {
+            body.extend_from_slice(&part);
+        }
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
     async fn get(&self, path: &str) -> Result<Answer, ClientError> {
         self.send("GET", path, Vec::new()).await
     }

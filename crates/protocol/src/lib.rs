@@ -12,10 +12,15 @@
 pub mod client;
 mod known;
 mod snapshot;
+mod watched;
 
 pub use known::Known;
 pub use snapshot::{
     Alert, Config, MemoryBound, Owner, Proof, Rival, Runner, Server, Setting, Snapshot, StepProgress, Work,
+};
+
+pub use watched::{
+    Client as QueueClient, Endpoint, Judged, LogSummary, Memory, Queue, Recovery, Watched, WatchedRunner,
 };
 
 use serde::{Deserialize, Serialize};
@@ -82,6 +87,19 @@ pub enum Request {
     },
     /// Read every layer anew and compare.
     Verify,
+    /// Unload a model.
+    Unload {
+        /// Its name.
+        model: String,
+    },
+    /// End the runner of a model.
+    StopRunner {
+        /// Its name.
+        model: String,
+        /// SIGKILL when SIGTERM is not enough.
+        #[serde(default)]
+        force: bool,
+    },
 }
 
 /// How a request ended.

@@ -1,10 +1,10 @@
 //! The whole state as a copy. Menu, icon, page and CLI text are pure functions of it; two copies compare with `==`.
 
-use crate::{Failure, Known};
+use crate::{Failure, Known, Watched};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Everything the daemon knows that a person may want to see.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Version of the daemon.
     pub daemon_version: String,
@@ -18,6 +18,9 @@ pub struct Snapshot {
     pub settings: Vec<Setting>,
     /// Runners seen in the process table.
     pub runners: Vec<Runner>,
+    /// Memory, queue, runners' verdicts and the log, once they were watched.
+    #[serde(default)]
+    pub watched: Option<Watched>,
     /// The last alerts, newest last.
     pub alerts: Vec<Alert>,
     /// Our own configuration.

@@ -7,11 +7,13 @@
 //! with the programs that are tested against it.
 
 mod app;
+mod clients;
 mod commands;
 mod demo;
 mod faults;
 mod http_probe;
 mod launchd;
+mod machine_memory;
 mod models;
 mod ports;
 mod process_table;
@@ -48,7 +50,7 @@ fn main() -> ExitCode {
 }
 
 /// Names under which this program plays a part of a world.
-const PARTS: [&str; 27] = [
+const PARTS: [&str; 29] = [
     "launchctl",
     "open",
     "xattr",
@@ -57,6 +59,7 @@ const PARTS: [&str; 27] = [
     "ditto",
     "sysctl",
     "vm_stat",
+    "footprint",
     "ioreg",
     "lsof",
     "plutil",
@@ -76,6 +79,7 @@ const PARTS: [&str; 27] = [
     "zsh",
     "containerd-shim-runc-v2",
     "other-server",
+    "bot",
 ];
 
 fn play(name: &str, world: World, arguments: &[String]) -> ExitCode {
@@ -88,6 +92,7 @@ fn play(name: &str, world: World, arguments: &[String]) -> ExitCode {
         "ditto" => commands::archive::ditto(&world, arguments).deliver(),
         "sysctl" => commands::sysctl::run(&world, arguments).deliver(),
         "vm_stat" => commands::memory::vm_stat(&world).deliver(),
+        "footprint" => commands::memory::footprint(&world, arguments).deliver(),
         "ioreg" => commands::memory::ioreg(&world, arguments).deliver(),
         "lsof" => commands::lsof::run(&world, arguments).deliver(),
         "osascript" => commands::accounts::osascript(&world, arguments).deliver(),
@@ -106,6 +111,7 @@ fn play(name: &str, world: World, arguments: &[String]) -> ExitCode {
         "ollama" => serve::run(world, arguments),
         "zsh" => demo::terminal::run(&world),
         "containerd-shim-runc-v2" => commands::docker::shim(&world),
+        "bot" => clients::run(world, arguments),
         "other-server" => faults::stranger::run(&world),
         _ => ExitCode::FAILURE,
     }

@@ -3,12 +3,29 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+/// Position at which a prompt goes half as fast as at its start.
+const DEPTH_TOKENS: f64 = 32_768.0;
+
+/// How the weights are kept, which decides what runs them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// One GGUF blob: `llama-server`, or `ollama runner` up to 0.24.
+    #[default]
+    Gguf,
+    /// Many blobs of tensors: the MLX engine.
+    Safetensors,
+}
+
 /// What the simulator knows about one model. Kept as JSON in the place of the
 /// weights: the blob is small, the sizes told about it are not.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Model {
     /// Name with tag.
     pub name: String,
+    /// How the weights are kept.
+    #[serde(default)]
+    pub format: Format,
     /// `general.architecture`.
     pub architecture: String,
     /// Parameter count as shown.
@@ -39,6 +56,9 @@ pub struct Model {
     pub value_length: u64,
     /// Window of sliding layers, in tokens, and every how many layers a full one comes.
     pub sliding: Option<(u64, u64)>,
+    /// Largest number of prompt tokens in one step (`-b`).
+    #[serde(default = "usual_batch")]
+    pub batch_tokens: u64,
     /// Prompt tokens per second at the start of a prompt.
     pub prefill_per_second: f64,
     /// Generated tokens per second of a lone request.
@@ -51,7 +71,47 @@ pub struct Model {
     pub capabilities: Vec<String>,
 }
 
+/// Batch of a model whose description names none.
+fn usual_batch() -> u64 {
+    2048
+}
+
 impl Model {
+    /// Whether the MLX engine runs it.
+    pub fn is_mlx(&self) -> bool {
+        match self.format {
+            Format::Safetensors => true,
+            Format::Gguf => false,
+        }
+    }
+
+    /// Whether it understands images.
+    pub fn sees_images(&self) -> bool {
+        self.capabilities.iter().any(|capability| capability == "vision")
+    }
+
+    /// World seconds that `tokens` of a prompt take from `position` on. The
+    /// longer the context, the slower: a quarter of the speed at 98,304.
+    pub fn prefill_seconds(&self, position: u64, tokens: u64) -> f64 {
+        let middle = position as f64 + tokens as f64 / 2.0;
+        tokens as f64 / self.prefill_per_second * (1.0 + middle / DEPTH_TOKENS)
+    }
+
+    /// Tokens of a prompt that takes about `seconds` from its start.
+    pub fn tokens_of_prefill(&self, seconds: f64) -> u64 {
+        let product = seconds * self.prefill_per_second;
+        ((DEPTH_TOKENS * DEPTH_TOKENS + 2.0 * DEPTH_TOKENS * product).sqrt() - DEPTH_TOKENS) as u64
+    }
+
+    /// What the kernel counts as a runner's own memory: mapped weights are not
+    /// in it, the MLX engine's are.
+    pub fn footprint_bytes(&self, context: u64, slots: u64) -> u64 {
+        match self.format {
+            Format::Gguf => self.cache_bytes(context, slots) + self.compute_bytes(),
+            Format::Safetensors => self.loaded_bytes(context, slots),
+        }
+    }
+
     /// Layers of the model.
     pub fn block_count(&self) -> u64 {
         self.head_count_kv.len() as u64
@@ -119,7 +179,7 @@ impl Model {
     pub fn details(&self) -> Value {
         json!({
             "parent_model": "",
-            "format": "gguf",
+            "format": self.format,
             "family": self.architecture,
             "families": [self.architecture],
             "parameter_size": self.parameter_size,
@@ -172,13 +232,15 @@ impl Model {
     }
 }
 
-/// The models that a new world has on disk.
+/// The models that a new world can have on disk; the MLX engine runs on macOS
+/// only.
 pub fn of_a_new_world() -> Vec<Model> {
     let attention_every_fourth =
         |layers: u64, heads: u64| (1..=layers).map(|layer| if layer.is_multiple_of(4) { heads } else { 0 }).collect();
     vec![
         Model {
             name: "qwen3.6:35b".into(),
+            format: Format::Gguf,
             architecture: "qwen35moe".into(),
             parameter_size: "35.1B".into(),
             parameters: 35_107_184_640,
@@ -194,6 +256,7 @@ pub fn of_a_new_world() -> Vec<Model> {
             key_length: 256,
             value_length: 256,
             sliding: None,
+            batch_tokens: 2048,
             prefill_per_second: 420.0,
             decode_per_second: 24.0,
             load_ms: 9_000,
@@ -202,6 +265,7 @@ pub fn of_a_new_world() -> Vec<Model> {
         },
         Model {
             name: "gemma4:26b".into(),
+            format: Format::Gguf,
             architecture: "gemma4".into(),
             parameter_size: "25.8B".into(),
             parameters: 25_805_933_872,
@@ -217,6 +281,7 @@ pub fn of_a_new_world() -> Vec<Model> {
             key_length: 256,
             value_length: 256,
             sliding: Some((1024, 6)),
+            batch_tokens: 1024,
             prefill_per_second: 560.0,
             decode_per_second: 30.0,
             load_ms: 7_000,
@@ -225,6 +290,7 @@ pub fn of_a_new_world() -> Vec<Model> {
         },
         Model {
             name: "smollm:135m".into(),
+            format: Format::Gguf,
             architecture: "llama".into(),
             parameter_size: "134.52M".into(),
             parameters: 134_515_008,
@@ -240,11 +306,37 @@ pub fn of_a_new_world() -> Vec<Model> {
             key_length: 64,
             value_length: 64,
             sliding: None,
+            batch_tokens: 512,
             prefill_per_second: 5_000.0,
             decode_per_second: 160.0,
             load_ms: 1_200,
             answer_tokens: 80,
             capabilities: vec!["completion".into()],
+        },
+        Model {
+            name: "qwen3-mlx:4b".into(),
+            format: Format::Safetensors,
+            architecture: "qwen3".into(),
+            parameter_size: "4.0B".into(),
+            parameters: 4_022_468_096,
+            quantization: "int4".into(),
+            file_type: 0,
+            weights_bytes: 2_263_022_592,
+            manifest_digest: "0b7f3e9ad2c84651f0a9c7d35e816b24fd90c6137ea5b842d1fc309e75a6b8d2".into(),
+            blob_digest: "6d0e42b9f7a318c5de94b07a2f61c8350ab9e7d41f5c2836907bd1ae43f8c569".into(),
+            context_length: 40_960,
+            embedding_length: 2560,
+            head_count: 32,
+            head_count_kv: vec![8; 36],
+            key_length: 128,
+            value_length: 128,
+            sliding: None,
+            batch_tokens: 2048,
+            prefill_per_second: 900.0,
+            decode_per_second: 62.0,
+            load_ms: 2_500,
+            answer_tokens: 120,
+            capabilities: vec!["completion".into(), "tools".into()],
         },
     ]
 }
@@ -266,6 +358,31 @@ mod tests {
         let model = &of_a_new_world()[2];
         let cache = 2 * 30 * 3 * (576 / 9) * 2048 * 2;
         assert_eq!(model.predicted_bytes(2048, 1), model.weights_bytes + cache);
+    }
+
+    #[test]
+    fn a_prompt_of_a_wanted_length_takes_about_that_long() {
+        for model in of_a_new_world() {
+            let tokens = model.tokens_of_prefill(660.0);
+            assert!((model.prefill_seconds(0, tokens) - 660.0).abs() < 1.0, "{}", model.name);
+        }
+    }
+
+    #[test]
+    fn the_speed_falls_with_the_position() {
+        let model = &of_a_new_world()[0];
+        let ratio = model.prefill_seconds(98_304, 1) / model.prefill_seconds(0, 1);
+        assert!((3.9..4.1).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn descriptions_of_older_worlds_are_still_read() {
+        let mut value = serde_json::to_value(&of_a_new_world()[2]).unwrap();
+        let fields = value.as_object_mut().unwrap();
+        fields.remove("format");
+        fields.remove("batch_tokens");
+        let model: Model = serde_json::from_value(value).unwrap();
+        assert_eq!((model.format, model.batch_tokens), (Format::Gguf, 2048));
     }
 
     #[test]

@@ -115,19 +115,20 @@ pub fn of(world: &World) -> Vec<Process> {
 
 /// Whether `pid` is a process that has not ended.
 pub fn is_alive(pid: i32) -> bool {
-    let Ok(number) = u32::try_from(pid) else {
-        return false;
-    };
-    let pid = sysinfo::Pid::from_u32(number);
-    let Ok(mut system) = System::new() else {
-        return false;
-    };
+    state_of(pid).is_some()
+}
+
+/// The letter of the state of `pid`; `None` if it has ended.
+pub fn state_of(pid: i32) -> Option<char> {
+    let pid = sysinfo::Pid::from_u32(u32::try_from(pid).ok()?);
+    let mut system = System::new().ok()?;
     system.refresh_processes_specifics(
         ProcessesToUpdate::Some(&[pid]),
         true,
         ProcessRefreshKind::nothing().without_tasks(),
     );
-    system.process(pid).is_some_and(|process| !matches!(process.status(), ProcessStatus::Zombie | ProcessStatus::Dead))
+    let status = system.process(pid)?.status();
+    (!matches!(status, ProcessStatus::Zombie | ProcessStatus::Dead)).then(|| letter(status))
 }
 
 /// Sends a signal. A process that is gone is no error.

@@ -51,9 +51,11 @@ pub struct RunnerSeen {
     pub finished: Vec<FinishedRequest>,
     /// Whether and how `/api/ps` lists it; unknown when that did not answer.
     pub listed: Known<Listing>,
-    /// Requests that are known to be in it now, from a gateway; `None` without one.
+    /// Requests that are known to be in it now, from a gateway; `None` without one. A request whose client has stopped
+    /// reading its answer does not count: a runner that waits for its reader does nothing wrong.
     pub tickets: Option<u32>,
-    /// A gateway saw bytes of an answer of this runner: how many so far; `None` without one.
+    /// A gateway saw bytes of an answer of this runner: how many so far; `None` without one, and while an answer is in it
+    /// that is not told token by token (`stream: false`, tools: a tool call is held back until it is complete).
     pub gateway_bytes: Option<u64>,
 }
 

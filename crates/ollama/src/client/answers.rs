@@ -142,7 +142,7 @@ pub(super) fn error_text(body: &[u8]) -> String {
 }
 
 /// The beginning of an answer, on one line.
-pub(super) fn snippet(body: &[u8]) -> String {
+pub(crate) fn snippet(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(&body[..body.len().min(200)]);
     let plain: String = text.chars().map(|symbol| if symbol.is_control() { ' ' } else { symbol }).collect();
     plain.trim().to_owned()

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use tokio::net::TcpStream;
 
 /// An answer, whatever its status.
-pub(super) struct Answer {
+pub(crate) struct Answer {
     pub status: u16,
     pub body: Bytes,
 }

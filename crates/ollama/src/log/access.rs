@@ -1,9 +1,8 @@
 //! Access lines: one for each request, written when it ends (gin's logger). A request that never ends has none.
 
-use super::stamp;
+use super::stamp::{self, Zone};
 use crate::go_duration::GoDuration;
 use crate::go_quote::unquote;
-use jiff::tz::TimeZone;
 use stablehand_engine::time::Wall;
 use std::borrow::Cow;
 use std::time::Duration;
@@ -33,7 +32,7 @@ impl Access {
     }
 
     /// `[GIN] 2026/08/21 - 18:48:22 | 200 |  5.054276458s |       127.0.0.1 | POST     "/api/chat"`
-    pub(super) fn parse(line: &str, zone: &TimeZone) -> Option<Self> {
+    pub(super) fn parse(line: &str, zone: &Zone) -> Option<Self> {
         let plain = without_colour(line);
         let rest = plain.strip_prefix("[GIN] ")?;
         let mut parts = rest.splitn(5, '|').map(str::trim);
@@ -75,7 +74,7 @@ mod tests {
     fn a_finished_request_is_read() {
         let line =
             r#"[GIN] 2026/08/22 - 01:48:22 | 200 |  5.054276458s |       127.0.0.1 | POST     "/api/chat?key=secret""#;
-        let access = Access::parse(line, &TimeZone::UTC).unwrap();
+        let access = Access::parse(line, &utc()).unwrap();
         assert_eq!((access.status, access.method.as_str(), access.path.as_str()), (200, "POST", "/api/chat"));
         assert_eq!(access.latency, Duration::from_nanos(5_054_276_458));
         assert_eq!(access.client, "127.0.0.1");
@@ -86,14 +85,14 @@ mod tests {
     fn every_form_of_latency_is_read() {
         for (text, milliseconds) in [("120.452µs", 0), ("42.044125ms", 42), ("1m22s", 82_000), ("1h2m3s", 3_723_000)] {
             let line = format!("[GIN] 2026/08/22 - 01:48:22 | 503 | {text:>13} | 127.0.0.1 | GET      \"/api/ps\"");
-            assert_eq!(Access::parse(&line, &TimeZone::UTC).unwrap().latency.as_millis(), milliseconds, "{text}");
+            assert_eq!(Access::parse(&line, &utc()).unwrap().latency.as_millis(), milliseconds, "{text}");
         }
     }
 
     #[test]
     fn colours_of_a_terminal_are_taken_off() {
         let line = "[GIN] 2026/08/22 - 01:48:22 |\u{1b}[97;42m 200 \u{1b}[0m|      77.205µs |             ::1 |\u{1b}[97;44m GET      \u{1b}[0m \"/\"";
-        assert_eq!(Access::parse(line, &TimeZone::UTC).unwrap().status, 200);
+        assert_eq!(Access::parse(line, &utc()).unwrap().status, 200);
     }
 
     #[test]
@@ -104,7 +103,11 @@ mod tests {
             "[GIN] 2026/08/22 - 01:48:22 | 200 | x | y | GET \"/\"",
             "[GIN] 2026/08/22 - 01:48:22 | 200 | 5s | 127.0.0.1 | GET      \"/cut",
         ] {
-            assert_eq!(Access::parse(line, &TimeZone::UTC), None, "{line}");
+            assert_eq!(Access::parse(line, &utc()), None, "{line}");
         }
+    }
+
+    fn utc() -> Zone {
+        Zone::new(jiff::tz::TimeZone::UTC)
     }
 }

@@ -2,7 +2,8 @@
 
 use super::record::{Level, Record};
 use super::runner_line::{self, Buffer, RunnerLine, SlotLine};
-use super::{Access, ConfigLine, config_line, speaks_of_exhausted_memory};
+use super::stamp::Zone;
+use super::{Access, ConfigLine, config_line, may_speak_of_exhausted_memory, speaks_of_exhausted_memory};
 use crate::argv::runner_of_command_line;
 use jiff::tz::TimeZone;
 use stablehand_engine::Known;
@@ -21,6 +22,8 @@ pub struct RunnerFailure {
     pub error: String,
     /// Whether they speak of exhausted memory.
     pub out_of_memory: bool,
+    /// Whether the line says that the runner's process ended.
+    pub process_ended: bool,
 }
 
 /// A line of the log. Everything that the supervisor has no use for is [`Line::Other`].
@@ -118,6 +121,24 @@ pub enum Line {
         at: Wall,
         /// The server's words.
         why: String,
+        /// The model that ran out of memory, where the line names it: its blob path, or its name under MLX.
+        model: Option<String>,
+    },
+    /// A loaded model must go to make room for another one (logged with `OLLAMA_DEBUG=1` only).
+    MakingRoom {
+        /// When.
+        at: Wall,
+        /// The model that must go: its blob path, or its name.
+        model: String,
+    },
+    /// A model was unloaded (logged with `OLLAMA_DEBUG=1` only).
+    Unloaded {
+        /// When.
+        at: Wall,
+        /// The model: its blob path, or its name.
+        model: String,
+        /// The pid that its runner had.
+        pid: Option<u32>,
     },
     /// A model could not be loaded.
     LoadFailed(RunnerFailure),
@@ -127,6 +148,36 @@ pub enum Line {
     LoadRetried(RunnerFailure),
     /// A client left before its answer was complete.
     ClientLeft {
+        /// When.
+        at: Wall,
+        /// Whether its model was still being loaded, which ends the load.
+        while_loading: bool,
+    },
+    /// More context is asked for than the model was made for.
+    ContextBeyondModel {
+        /// When.
+        at: Wall,
+        /// Tokens asked for.
+        asked_tokens: u64,
+        /// The longest context that the model was made for.
+        limit_tokens: u64,
+    },
+    /// A runner of the older generation (with `OLLAMA_DEBUG=1` only) or of MLX compared a prompt with what it has in
+    /// its cache.
+    PromptCompared {
+        /// When.
+        at: Wall,
+        /// Which generation.
+        kind: RunnerKind,
+        /// The slot, where there are several.
+        slot: Option<u32>,
+        /// Tokens of the prompt.
+        prompt_tokens: u64,
+        /// How many of them came from the cache.
+        cached_tokens: u64,
+    },
+    /// An MLX runner is done with a request.
+    MlxRequestEnded {
         /// When.
         at: Wall,
     },
@@ -157,6 +208,13 @@ pub enum Line {
         /// The runner's number of the request.
         task: i64,
     },
+    /// Some `llama-server` refuses a request.
+    TaskRefused {
+        /// The runner's number of the request.
+        task: i64,
+        /// Because it is longer than the context.
+        beyond_context: bool,
+    },
     /// Some `llama-server` took memory.
     Buffer(Buffer),
     /// A raw line that speaks of exhausted memory.
@@ -185,13 +243,19 @@ impl Line {
             | Self::RunnersLoaded { at, .. }
             | Self::ForcedToOne { at, .. }
             | Self::Evicting { at, .. }
-            | Self::ClientLeft { at }
+            | Self::MakingRoom { at, .. }
+            | Self::Unloaded { at, .. }
+            | Self::ClientLeft { at, .. }
+            | Self::ContextBeyondModel { at, .. }
+            | Self::PromptCompared { at, .. }
+            | Self::MlxRequestEnded { at }
             | Self::PromptCut { at, .. }
             | Self::MlxPromptProgress { at, .. } => Some(*at),
             Self::AddressInUse { .. }
             | Self::Slot(_)
             | Self::SlotsIdle
             | Self::TaskCancelled { .. }
+            | Self::TaskRefused { .. }
             | Self::Buffer(_)
             | Self::OutOfMemory { .. }
             | Self::Other => None,
@@ -202,36 +266,37 @@ impl Line {
 /// Understands lines. It knows the zone that stamps without an offset are meant in.
 #[derive(Clone, Debug)]
 pub struct Parser {
-    zone: TimeZone,
+    zone: Zone,
 }
 
 impl Parser {
     /// For a log that was written on this machine.
     pub fn local() -> Self {
-        Self { zone: TimeZone::system() }
+        Self { zone: Zone::new(TimeZone::system()) }
     }
 
     /// For a log that was written in that zone.
     pub fn in_zone(zone: TimeZone) -> Self {
-        Self { zone }
+        Self { zone: Zone::new(zone) }
     }
 
     /// Understands one line, with or without its line break.
     pub fn line(&self, bytes: &[u8]) -> Line {
-        // Almost every line is of a runner; what cannot matter is told by its first bytes.
+        // Almost every line is of a runner; what cannot matter is told by its first bytes, before any text is checked.
         let bytes = bytes.trim_ascii_end();
-        let Some(first) = bytes.first() else { return Line::Other };
-        let text = String::from_utf8_lossy(bytes);
-        let understood = match first {
-            b't' if text.starts_with("time=") => {
-                Record::parse(&text, &self.zone).and_then(|record| understand(&record))
-            }
-            b'0'..=b'9' => Record::parse(&text, &self.zone).and_then(|record| understand(&record)),
-            b'[' | 0x1b => Access::parse(&text, &self.zone).map(Line::Access),
-            b'E' if text.starts_with("Error: ") => start_error(&text),
-            _ => raw(&text),
+        let understood = match bytes.first() {
+            None => None,
+            Some(b't') if bytes.starts_with(b"time=") => self.record(bytes),
+            Some(b'0'..=b'9') => self.record(bytes),
+            Some(b'[' | 0x1b) => Access::parse(&String::from_utf8_lossy(bytes), &self.zone).map(Line::Access),
+            Some(b'E') if bytes.starts_with(b"Error: ") => start_error(&String::from_utf8_lossy(bytes)),
+            Some(_) => raw(bytes),
         };
         understood.unwrap_or(Line::Other)
+    }
+
+    fn record(&self, bytes: &[u8]) -> Option<Line> {
+        understand(&Record::parse(&String::from_utf8_lossy(bytes), &self.zone)?)
     }
 
     /// The settings that a line shows, if it is a `server config` line.
@@ -241,14 +306,17 @@ impl Parser {
     }
 }
 
-fn raw(text: &str) -> Option<Line> {
-    match runner_line::parse(text) {
+fn raw(bytes: &[u8]) -> Option<Line> {
+    match runner_line::parse(bytes) {
         Some(RunnerLine::Slot(line)) => Some(Line::Slot(line)),
         Some(RunnerLine::AllIdle) => Some(Line::SlotsIdle),
         Some(RunnerLine::Cancelled { task }) => Some(Line::TaskCancelled { task }),
+        Some(RunnerLine::Refused { task, beyond_context }) => Some(Line::TaskRefused { task, beyond_context }),
         Some(RunnerLine::Buffer(buffer)) => Some(Line::Buffer(buffer)),
-        None if speaks_of_exhausted_memory(text) => {
-            Some(Line::OutOfMemory { text: text[..text.floor_char_boundary(400)].to_owned() })
+        None if may_speak_of_exhausted_memory(bytes) => {
+            let text = String::from_utf8_lossy(bytes);
+            speaks_of_exhausted_memory(&text)
+                .then(|| Line::OutOfMemory { text: text[..text.floor_char_boundary(400)].to_owned() })
         }
         None => None,
     }
@@ -269,6 +337,10 @@ fn config(record: &Record<'_>) -> Option<ConfigLine> {
     Some(ConfigLine { logged_at: record.at, resolution_ms: record.resolution_ms, values })
 }
 
+/// Words that tell of a runner's end.
+const ENDED: [&str; 4] =
+    ["process has terminated", "process no longer running", "llama-server terminated", "llama runner terminated"];
+
 fn understand(record: &Record<'_>) -> Option<Line> {
     let at = record.at;
     let owned = |name: &str| record.field(name).map(|value| value.into_owned());
@@ -277,6 +349,7 @@ fn understand(record: &Record<'_>) -> Option<Line> {
         at,
         model: owned("model"),
         out_of_memory: speaks_of_exhausted_memory(&error),
+        process_ended: ENDED.iter().any(|words| error.contains(words) || record.message.contains(words)),
         error,
     };
     let with_error = || match owned("error") {
@@ -316,8 +389,16 @@ fn understand(record: &Record<'_>) -> Option<Line> {
         "llama-server model predicted to exceed available memory, evicting"
         | "evicting all other loaded models for OOM retry"
         | "runtime OOM detected; expiring loaded models to clear memory before next request" => {
-            Line::Evicting { at, why: record.message.to_string() }
+            Line::Evicting { at, why: record.message.to_string(), model: owned("model") }
         }
+        "resetting model to expire immediately to make room" => {
+            Line::MakingRoom { at, model: owned("runner.model").or_else(|| owned("runner.name"))? }
+        }
+        "sending an unloaded event" => Line::Unloaded {
+            at,
+            model: owned("runner.model").or_else(|| owned("runner.name"))?,
+            pid: record.number("runner.pid"),
+        },
         "Load failed" | "error loading llama server" | "failed to create server" => Line::LoadFailed(with_error()),
         "llama-server load failed; reducing automatic context and retrying once"
         | "llama-server load failed; evicting all other models and retrying once"
@@ -332,9 +413,31 @@ fn understand(record: &Record<'_>) -> Option<Line> {
         | "llama-server process no longer running"
         | "llama runner process no longer running" => Line::RunnerFailed(with_error()),
         "aborting completion request due to client closing the connection"
-        | "aborting chat request due to client closing the connection"
-        | "client connection closed before llama-server finished loading, aborting load"
-        | "client connection closed before server finished loading, aborting load" => Line::ClientLeft { at },
+        | "aborting chat request due to client closing the connection" => Line::ClientLeft { at, while_loading: false },
+        "client connection closed before llama-server finished loading, aborting load"
+        | "client connection closed before server finished loading, aborting load" => {
+            Line::ClientLeft { at, while_loading: true }
+        }
+        "requested context size too large for model" => Line::ContextBeyondModel {
+            at,
+            asked_tokens: record.number("num_ctx")?,
+            limit_tokens: record.number("n_ctx_train")?,
+        },
+        "cache hit" | "cache miss" => Line::PromptCompared {
+            at,
+            kind: RunnerKind::Mlx,
+            slot: None,
+            prompt_tokens: record.number("total")?,
+            cached_tokens: record.number("cached")?,
+        },
+        "loading cache slot" => Line::PromptCompared {
+            at,
+            kind: RunnerKind::OllamaRunner,
+            slot: record.number("id"),
+            prompt_tokens: record.number("prompt")?,
+            cached_tokens: record.number("used")?,
+        },
+        "peak memory" => Line::MlxRequestEnded { at },
         "truncating input prompt" => {
             Line::PromptCut { at, limit_tokens: record.number("limit")?, prompt_tokens: record.number("prompt")? }
         }

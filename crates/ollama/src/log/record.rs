@@ -1,9 +1,8 @@
 //! The server's own records, in today's form (Go's `slog` text handler, `ollama logutil/logutil.go`) and in the old one
 //! (Go's `log` package), which the server still uses for the few lines before its logger is set up.
 
-use super::stamp;
+use super::stamp::{self, Zone};
 use crate::go_quote::unquote;
-use jiff::tz::TimeZone;
 use stablehand_engine::time::Wall;
 use std::borrow::Cow;
 
@@ -52,7 +51,7 @@ pub(super) struct Record<'a> {
 
 impl<'a> Record<'a> {
     /// Reads a line in either form.
-    pub fn parse(line: &'a str, zone: &TimeZone) -> Option<Self> {
+    pub fn parse(line: &'a str, zone: &Zone) -> Option<Self> {
         if line.starts_with("time=") { Self::today(line) } else { Self::old(line, zone) }
     }
 
@@ -85,7 +84,7 @@ impl<'a> Record<'a> {
     }
 
     /// `2025/02/26 21:37:33 routes.go:1205: INFO server config env="map[…]"`
-    fn old(line: &'a str, zone: &TimeZone) -> Option<Self> {
+    fn old(line: &'a str, zone: &Zone) -> Option<Self> {
         let mut parts = line.splitn(5, ' ');
         let (date, time) = (parts.next()?, parts.next()?);
         let at = stamp::local(date, time, zone)?;
@@ -144,7 +143,7 @@ mod tests {
     #[test]
     fn a_record_of_today_is_taken_apart() {
         let line = r#"time=2026-08-21T18:48:22.123-07:00 level=WARN source=config.go:263 msg="invalid \"x\"" key=A "MLX version"=0.32 value="4 5" empty="" default=1"#;
-        let record = Record::parse(line, &TimeZone::UTC).unwrap();
+        let record = Record::parse(line, &utc()).unwrap();
         assert_eq!(record.level, Level::Warn);
         assert_eq!(record.message, "invalid \"x\"");
         assert_eq!(record.field("value").as_deref(), Some("4 5"));
@@ -157,7 +156,7 @@ mod tests {
     #[test]
     fn an_old_record_is_taken_apart() {
         let line = "2025/02/26 21:37:33 routes.go:1205: INFO server config env=\"map[A:1]\" n=2";
-        let record = Record::parse(line, &TimeZone::UTC).unwrap();
+        let record = Record::parse(line, &utc()).unwrap();
         assert_eq!((record.level, &*record.message, record.resolution_ms), (Level::Info, "server config", 1000));
         assert_eq!(record.field("env").as_deref(), Some("map[A:1]"));
         assert_eq!(record.number::<u8>("n"), Some(2));
@@ -176,7 +175,11 @@ mod tests {
             "2025/02/26 21:37:33 a.go:1 INFO x",
             "srv  update_slots: all slots are idle",
         ] {
-            assert!(Record::parse(line, &TimeZone::UTC).is_none(), "{line}");
+            assert!(Record::parse(line, &utc()).is_none(), "{line}");
         }
+    }
+
+    fn utc() -> Zone {
+        Zone::new(jiff::tz::TimeZone::UTC)
     }
 }

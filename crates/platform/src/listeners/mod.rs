@@ -1,7 +1,7 @@
 //! Who listens on a port. The socket table is the real system's, in a world too: a stranger from outside that holds
 //! the world's port is a listener all the same.
 
-mod socket_table;
+pub(crate) mod socket_table;
 
 use crate::processes;
 use socket_table::Socket;

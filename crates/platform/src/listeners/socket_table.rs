@@ -21,16 +21,16 @@ pub(super) fn listening(table: &str, port: u16) -> Vec<Socket> {
 
 /// Every socket that some process of ours (every process, for root) has open, with the process.
 pub(super) fn open_sockets() -> Vec<(u64, u32)> {
-    let mut found = Vec::new();
-    let Ok(processes) = fs::read_dir("/proc") else { return found };
-    for process in processes.flatten() {
-        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        // Other users' folders cannot be listed.
-        let Ok(descriptors) = fs::read_dir(process.path().join("fd")) else { continue };
-        let links = descriptors.flatten().filter_map(|descriptor| fs::read_link(descriptor.path()).ok());
-        found.extend(links.filter_map(|link| Some((socket_inode(link.to_str()?)?, pid))));
-    }
-    found
+    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = processes.flatten().filter_map(|process| process.file_name().to_str()?.parse::<u32>().ok());
+    pids.flat_map(|pid| sockets_of(pid).into_iter().map(move |inode| (inode, pid))).collect()
+}
+
+/// The sockets that a process has open; none when its folder cannot be listed (another user's process).
+pub(crate) fn sockets_of(pid: u32) -> Vec<u64> {
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
+    let links = descriptors.flatten().filter_map(|descriptor| fs::read_link(descriptor.path()).ok());
+    links.filter_map(|link| socket_inode(link.to_str()?)).collect()
 }
 
 fn row(line: &str) -> Option<Socket> {
@@ -40,7 +40,8 @@ fn row(line: &str) -> Option<Socket> {
     Some(Socket { address: address(local)?, uid: uid.parse().ok()?, inode: inode.parse().ok()? })
 }
 
-fn address(text: &str) -> Option<SocketAddr> {
+/// `0100007F:2CAA` as `127.0.0.1:11434`.
+pub(crate) fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
     // Each group of eight digits is a word in the machine's byte order.

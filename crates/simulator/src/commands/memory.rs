@@ -1,70 +1,23 @@
-//! Memory of the simulated machine: what `vm_stat(1)`, `sysctl(8)` and
-//! `ioreg(8)` agree on, from the models that are loaded.
+//! What `vm_stat(1)`, `footprint(1)` and `ioreg(8)` show of memory and GPU.
 
-use serde_json::Value;
-
-use crate::faults::Fault;
-use crate::models::Model;
-use crate::process_table::{self, Process};
+use crate::machine_memory::Memory;
+use crate::runner::record;
 use crate::wire::Reply;
-use crate::world::{World, notes};
+use crate::world::World;
 
 const PAGE: u64 = 16_384;
-
-/// The state of memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
-    /// Physical memory.
-    pub total_bytes: u64,
-    /// Weights and caches of all runners.
-    pub models_bytes: u64,
-    /// Swap in use.
-    pub swap_bytes: u64,
-    /// 1 normal, 2 warn, 4 critical.
-    pub pressure: u8,
-}
-
-impl Memory {
-    /// The state of a world now.
-    pub fn now(world: &World) -> Self {
-        let models_bytes: u64 =
-            process_table::of(world).iter().filter(|process| process.is_runner()).filter_map(runner_bytes).sum();
-        let total_bytes = world.marker.memory_bytes;
-        let raised = notes::raised(world, Fault::MemoryPressure);
-        let level = raised.as_ref().map(|value: &Value| value["level"].as_u64().unwrap_or(4) as u8);
-        let over = (models_bytes + BASE_BYTES).saturating_sub(total_bytes);
-        Self {
-            total_bytes,
-            models_bytes,
-            swap_bytes: over + if level.is_some() { 9 << 30 } else { 0 },
-            pressure: level.unwrap_or(if over > 0 { 2 } else { 1 }),
-        }
-    }
-
-    /// Percentage that `kern.memorystatus_level` shows.
-    pub fn free_percent(&self) -> u64 {
-        match self.pressure {
-            1 => {
-                let used = self.models_bytes + BASE_BYTES / 2;
-                (self.total_bytes.saturating_sub(used) * 100 / self.total_bytes.max(1)).max(20)
-            }
-            2 => 14,
-            _ => 6,
-        }
-    }
-}
-
-/// What the system itself and its apps take.
-const BASE_BYTES: u64 = 9 << 30;
 
 /// `vm_stat`.
 pub fn vm_stat(world: &World) -> Reply {
     let memory = Memory::now(world);
     let pages = |bytes: u64| bytes / PAGE;
-    let wired = pages(3 << 30) + pages(memory.models_bytes);
     let app = pages(5 << 30);
-    let compressed = if memory.pressure > 1 { pages(4 << 30) } else { pages(512 << 20) };
+    let compressed = if memory.pressure > 1 || memory.pages_now { pages(4 << 30) } else { pages(512 << 20) };
+    // What does not fit is in swap.
+    let most_wired = pages(memory.total_bytes).saturating_sub(2 * app + compressed + 4_000);
+    let wired = (pages(3 << 30) + pages(memory.models_bytes)).min(most_wired);
     let free = pages(memory.total_bytes).saturating_sub(wired + 2 * app + compressed).max(4_000);
+    let (swapped_in, swapped_out) = (pages(memory.swapped_in_bytes), pages(memory.swapped_out_bytes));
     let rows: [(&str, u64); 22] = [
         ("Pages free:", free),
         ("Pages active:", app),
@@ -82,12 +35,12 @@ pub fn vm_stat(world: &World) -> Reply {
         ("Anonymous pages:", app + app / 2),
         ("Pages stored in compressor:", compressed * 2),
         ("Pages occupied by compressor:", compressed),
-        ("Decompressions:", 717_411),
-        ("Compressions:", 1_650_991),
-        ("Pageins:", 5_354_836),
+        ("Decompressions:", 717_411 + 3 * swapped_in),
+        ("Compressions:", 1_650_991 + 2 * swapped_out),
+        ("Pageins:", 5_354_836 + swapped_in),
         ("Pageouts:", 14_016),
-        ("Swapins:", pages(memory.swap_bytes) / 4),
-        ("Swapouts:", pages(memory.swap_bytes)),
+        ("Swapins:", swapped_in),
+        ("Swapouts:", swapped_out),
     ];
     let mut text = format!("Mach Virtual Memory Statistics: (page size of {PAGE} bytes)\n");
     for (name, value) in rows {
@@ -101,21 +54,45 @@ pub fn ioreg(world: &World, arguments: &[String]) -> Reply {
     if !arguments.iter().any(|word| word.contains("IOAccelerator") || word.contains("AGXAccelerator")) {
         return Reply::quiet();
     }
-    let memory = Memory::now(world);
-    let runners: Vec<Process> = process_table::of(world).into_iter().filter(Process::is_runner).collect();
-    let used = if runners.iter().any(|process| process.state == 'R') { 87 } else { 4 };
+    let runners = record::living(world);
+    let models_bytes: u64 = runners.iter().map(|(record, _)| record.bytes).sum();
+    let paging = Memory::now(world).pages_now;
+    let used = runners
+        .iter()
+        .filter(|(_, state)| *state != 'T')
+        .map(|(record, _)| record.phase.gpu_percent())
+        .max()
+        // A GPU whose memory is being paged waits as well.
+        .map(|percent| if paging { percent / 6 } else { percent })
+        .unwrap_or(0)
+        .max(4);
     Reply::said(format!(
         "+-o AGXAcceleratorG16X  <class AGXAcceleratorG16X, id 0x1000004b1, registered, matched, active, busy 0 (191 ms), retain 74>\n    {{\n      \"IOClass\" = \"AGXAcceleratorG16X\"\n      \"PerformanceStatistics\" = {{\"In use system memory (driver)\"=0,\"Alloc system memory\"={},\"Tiler Utilization %\"={used},\"recoveryCount\"=0,\"lastRecoveryTime\"=0,\"Renderer Utilization %\"={used},\"TiledSceneBytes\"=0,\"Device Utilization %\"={used},\"SplitSceneCount\"=0,\"Allocated PB Size\"=53149696,\"In use system memory\"={}}}\n      \"model\" = \"Apple M4 Max\"\n      \"gpu-core-count\" = 40\n    }}\n",
-        memory.models_bytes + (1 << 30),
-        memory.models_bytes + (600 << 20),
+        models_bytes + (1 << 30),
+        models_bytes + (600 << 20),
     ))
 }
 
-fn runner_bytes(process: &Process) -> Option<u64> {
-    let blob = process.argument_after("--model")?;
-    let model: Model = serde_json::from_str(&std::fs::read_to_string(blob).ok()?).ok()?;
-    let number = |flag: &str| process.argument_after(flag).and_then(|value| value.parse::<u64>().ok());
-    let slots = number("-np").unwrap_or(1).max(1);
-    let context = number("-c").unwrap_or(4096) / slots;
-    Some(model.loaded_bytes(context, slots))
+/// `footprint --noCategories -f bytes -p PID`, of runners with their models'
+/// memory.
+pub fn footprint(world: &World, arguments: &[String]) -> Reply {
+    let wanted = arguments.iter().skip_while(|word| *word != "-p").nth(1);
+    let pid = wanted.and_then(|pid| pid.parse::<i32>().ok()).unwrap_or(0);
+    let process = crate::process_table::of(world).into_iter().find(|process| process.pid == pid);
+    let Some(process) = process else {
+        let shown = wanted.map_or("", String::as_str);
+        return Reply::failed(
+            66,
+            format!(
+                "footprint: Unable to find pid for process matching '{shown}'\nfootprint: Unable to find any processes matching the supplied process names or pids (try as root?)"
+            ),
+        );
+    };
+    let own = record::of(world, pid).map_or(0, |record| record.footprint_bytes);
+    let bytes = process.rss_bytes + own;
+    let line = "=".repeat(70);
+    Reply::said(format!(
+        "{line}\n{} [{pid}]: 64-bit    Footprint: {bytes} B ({PAGE} bytes per page)\n{line}\nAuxiliary data:\n    phys_footprint: {bytes} B\n    phys_footprint_peak: {bytes} B\n",
+        process.name()
+    ))
 }

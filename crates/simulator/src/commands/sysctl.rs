@@ -1,6 +1,6 @@
 //! `sysctl(8)` of macOS.
 
-use super::memory::Memory;
+use crate::machine_memory::Memory;
 use crate::wire::Reply;
 use crate::world::{World, moments};
 

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::clients::ledger;
 use crate::faults::{self, machine};
+use crate::runner::record;
 use crate::world::clock::{ClockFile, monotonic_ms};
 use crate::world::{MARKER, Marker, Os, Owner, World, layout, notes};
 use crate::{launchd, ports, systemd, wire};
@@ -128,9 +130,20 @@ fn go_on(world: &World, wish: &Wish) -> Result<World> {
         faults::Fault::RunnerStopped,
         faults::Fault::RunnerBusyLoop,
         faults::Fault::RunnerEmptyReplies,
+        faults::Fault::RunnerHttpDead,
+        faults::Fault::StoppingForEver,
+        faults::Fault::SchedulerBlocked,
+        faults::Fault::ServeCorrupt,
+        faults::Fault::ServerSilent,
+        faults::Fault::WorkLongPrefill,
+        faults::Fault::WorkFirstPromptSwapping,
+        faults::Fault::WorkImage,
+        faults::Fault::WorkLongLoad,
     ] {
         notes::clear(world, fault);
     }
+    record::forget_all(world);
+    ledger::forget(world);
     let file = world.clock.file();
     let now = monotonic_ms();
     let rebooted = now < file.anchor_monotonic_ms as f64;

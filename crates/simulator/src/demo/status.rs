@@ -3,9 +3,10 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
+use crate::clients::ledger;
 use crate::faults::{Fault, machine};
-use crate::models::Model;
 use crate::process_table::{self, Process};
+use crate::runner::record::{self, Record};
 use crate::world::{Os, World, notes};
 use crate::{launchd, wire};
 
@@ -19,16 +20,27 @@ pub fn status(world: &World) -> Result<String> {
         .iter()
         .filter(|process| process.is_runner())
         .map(|process| {
+            let record = record::of(world, process.pid);
             let number = |flag: &str| process.argument_after(flag).and_then(|value| value.parse::<u64>().ok());
             json!({
                 "pid": process.pid,
                 "ppid": process.ppid,
                 "port": number("--port"),
                 "slots": number("-np"),
-                "model": model_name(process),
+                "model": record.as_ref().map(|record: &Record| record.model.clone()),
                 "state": process.state.to_string(),
+                "phase": record.as_ref().map(|record| record.phase),
+                "cpu_ms": process.cpu_ms,
+                "busy": record.as_ref().map(|record| record.busy),
             })
         })
+        .collect();
+    let clients: Vec<Value> = processes
+        .iter()
+        .filter(|process| process.name() == "bot")
+        .map(
+            |process| json!({ "pid": process.pid, "work": process.verb(), "model": process.argument_after("--model") }),
+        )
         .collect();
     let session: Value = match world.marker.os {
         Os::Macos => wire::ask(world, launchd::SERVICE, &launchd::Request::Session)
@@ -48,15 +60,11 @@ pub fn status(world: &World) -> Result<String> {
         "serve": pids(Process::is_serve),
         "manager": pids(|process| matches!(process.name(), "launchd" | "systemd")),
         "runners": runners,
+        "clients": clients,
+        "work": ledger::shown(world),
         "answering": machine::answering_port(world).is_some(),
         "session": session,
         "faults": raised,
     });
     Ok(format!("{value:#}"))
-}
-
-fn model_name(process: &Process) -> Option<String> {
-    let blob = process.argument_after("--model")?;
-    let model: Model = serde_json::from_str(&std::fs::read_to_string(blob).ok()?).ok()?;
-    Some(model.name)
 }

@@ -13,8 +13,9 @@ use crate::{launchd, systemd, wire};
 /// Real time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(4);
 
-/// Ends the daemon and the gateway that live in the world, then everything
-/// whose program lies in it. Returns when none is left.
+/// Ends the daemon and the gateway that live in the world, then whoever starts
+/// others again, then everything whose program lies in it. Returns when none
+/// is left.
 pub fn stop(world: &World) -> Result<String> {
     // The managers would start again what is ended.
     let _ = match world.marker.os {
@@ -22,17 +23,28 @@ pub fn stop(world: &World) -> Result<String> {
         Os::Linux => wire::ask(world, systemd::SERVICE, &systemd::Request::ShutDown),
     };
     let own = std::process::id() as i32;
-    let residents = end_all(|| {
-        process_table::all().into_iter().filter(|process| process.pid != own && lives_in(process, world)).collect()
-    })?;
-    let programs = end_all(|| process_table::of(world).into_iter().filter(|process| process.pid != own).collect())?;
+    let others = |processes: Vec<Process>| processes.into_iter().filter(move |process| process.pid != own);
+    let mut ended =
+        end_all(GRACE, || others(process_table::all()).filter(|process| lives_in(process, world)).collect())?;
+    ended += end_all(GRACE, || others(process_table::of(world)).filter(|process| process.name() == "bot").collect())?;
+    // An app that heeds no signal is not waited for.
+    let deaf = notes::is_raised(world, Fault::GuiIgnoresSigterm);
+    let grace = if deaf { Duration::ZERO } else { GRACE };
+    ended += end_all(grace, || others(process_table::of(world)).filter(is_keeper).collect())?;
+    ended += end_all(GRACE, || others(process_table::of(world)).collect())?;
     for name in [launchd::SERVICE, systemd::SERVICE] {
         let _ = std::fs::remove_file(world.state(&format!("{name}.port")));
     }
     if notes::is_raised(world, Fault::RenameEperm) {
         machine::forbid_renames(world, false)?;
     }
-    Ok(format!("stopped {}: {} processes ended", world.dir.display(), residents + programs))
+    Ok(format!("stopped {}: {ended} processes ended", world.dir.display()))
+}
+
+/// Whether it starts others, or starts them again when they end.
+fn is_keeper(process: &Process) -> bool {
+    let name = process.name();
+    process.is_gui() || matches!(name, "launchd" | "systemd" | "Squirrel" | "zsh" | "containerd-shim-runc-v2")
 }
 
 /// Whether this is Stablehand's daemon or gateway of that world. Its program
@@ -50,10 +62,10 @@ fn lives_in(process: &Process, world: &World) -> bool {
         .any(|dir| dir == world.dir)
 }
 
-/// SIGTERM, then SIGKILL, until `find` finds none. The number that was ended.
-fn end_all(find: impl Fn() -> Vec<Process>) -> Result<usize> {
+/// SIGTERM, after `grace` SIGKILL, until `find` finds none. The number that was ended.
+fn end_all(grace: Duration, find: impl Fn() -> Vec<Process>) -> Result<usize> {
     let mut ended = std::collections::BTreeSet::new();
-    let soft_until = Instant::now() + GRACE;
+    let soft_until = Instant::now() + grace;
     let hard_until = soft_until + GRACE;
     loop {
         let left = find();
@@ -66,9 +78,10 @@ fn end_all(find: impl Fn() -> Vec<Process>) -> Result<usize> {
             bail!("these processes do not end: {}", pids.join(", "));
         }
         for process in &left {
+            let is_new = ended.insert(process.pid);
             if now > soft_until {
                 process_table::signal(process.pid, Signal::KILL);
-            } else if ended.insert(process.pid) {
+            } else if is_new {
                 process_table::signal(process.pid, Signal::TERM);
                 process_table::signal(process.pid, Signal::CONT);
             }

@@ -30,20 +30,36 @@ pub fn wait_until(limit: Duration, holds: impl Fn() -> bool) -> bool {
 
 /// The port a server process was told to listen on.
 pub fn port_of(world: &World, server: &Process) -> u16 {
+    environment_of(world, server).port
+}
+
+/// The settings a server process was started with.
+fn environment_of(world: &World, server: &Process) -> Environment {
     let lookup = |key: &str| {
         let prefix = format!("{key}=");
         server.environment.iter().find_map(|variable| variable.strip_prefix(&prefix).map(str::to_owned))
     };
-    Environment::read(lookup, world.marker.port, "", true).port
+    Environment::read(lookup, world.marker.port, "", true)
 }
 
 /// The port on which one of the world's servers answers now.
 pub fn answering_port(world: &World) -> Option<u16> {
+    answering_server(world).map(|(_, port)| port)
+}
+
+/// Process and port of the server that answers now.
+pub fn answering_server(world: &World) -> Option<(i32, u16)> {
     process_table::of(world)
         .iter()
         .filter(|process| process.is_serve())
-        .map(|process| port_of(world, process))
-        .find(|port| http_probe::get(*port, "/api/version", Duration::from_millis(500)).is_some())
+        .map(|process| (process.pid, port_of(world, process)))
+        .find(|(_, port)| http_probe::get(*port, "/api/version", Duration::from_millis(500)).is_some())
+}
+
+/// Slots that the server gives a model that may have several.
+pub fn slots_of_server(world: &World) -> Option<u64> {
+    let server = process_table::of(world).into_iter().find(Process::is_serve)?;
+    Some(environment_of(world, &server).num_parallel.max(1))
 }
 
 /// Waits until one of the world's servers answers.

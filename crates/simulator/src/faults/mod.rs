@@ -3,13 +3,17 @@
 pub mod app;
 pub mod machine;
 pub mod runners;
+pub mod server;
 pub mod session;
 pub mod stranger;
+pub mod work;
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 
+use crate::machine_memory;
 use crate::world::{Os, World, notes};
+use work::Site;
 
 /// What `fault` was called with beyond the name.
 #[derive(Debug, Default)]
@@ -84,8 +88,24 @@ faults! {
     RunnerStuck = "runner-stuck": "the runner's decode loop stands still while its HTTP side lives",
     RunnerStopped = "runner-stopped": "the runner is stopped by SIGSTOP",
     RunnerBusyLoop = "runner-busy-loop": "the runner burns CPU without any progress",
-    RunnerEmptyReplies = "runner-empty-replies": "the runner answers every request with an empty success",
+    RunnerEmptyReplies = "runner-empty-replies": "the runner's GPU was reset: every request is an empty success of one token",
+    RunnerHttpDead = "runner-http-dead": "the runner's HTTP side answers nothing more; its process and its decode loop live",
     RunnerKilled = "runner-killed": "the runner is killed; the server goes on listing it",
+    StoppingForEver = "stopping-for-ever": "a request hangs in the runner and its model is told to unload: it is listed as stopping and never goes",
+    SchedulerBlocked = "scheduler-blocked": "the server's scheduler blocks: /api/version answers, /api/ps and whatever needs a model never do",
+    ServeCorrupt = "serve-corrupt": "every runner of this server is ten times slower and breaks at its second request",
+    ServerSilent = "server-silent": "the server's port is open and nothing is answered, not even an answer that was begun",
+    SlowSwapping = "slow-swapping": "the machine pages: swap-ins and swap-outs grow every second and runners are ten times slower (lasting)",
+    UnexpectedModel = "unexpected-model": "a client loads another model (gemma4:26b, or the one that is named)",
+    WorkSteady = "work-steady": "healthy: one client that generates all the time, until work-stop",
+    WorkLongPrefill = "work-long-prefill": "healthy: a prompt that takes 11 minutes until its first token",
+    WorkFirstPromptSwapping = "work-first-prompt-swapping": "healthy: the first prompt of a fresh runner while the machine pages; its first batch takes 3 minutes",
+    WorkImage = "work-image": "healthy: an image that is encoded for 2 minutes before the first prompt token",
+    WorkFourSlots = "work-four-slots": "healthy: a prompt of 47,000 tokens beside three clients that generate, in four slots (needs NUM_PARALLEL 4)",
+    WorkStalledClient = "work-stalled-client": "healthy: a client that stops reading in the middle of a long answer",
+    WorkLongLoad = "work-long-load": "healthy: a model whose load takes 5 minutes",
+    WorkQueue = "work-queue": "healthy: 200 requests for one model at the same time",
+    WorkStop = "work-stop": "ends every client and what its work asked for",
     Clear = "clear": "takes every lasting fault back",
 }
 
@@ -159,12 +179,30 @@ pub fn raise(world: &World, name: &str, details: &Details) -> Result<String> {
         }
         Fault::PkexecRefused => lasting(&json!({}), "root's rights are refused from now on"),
         Fault::BadLogFormat2025 => app::old_log_format(world),
-        Fault::MemoryPressure => lasting(&json!({ "level": 4 }), "memory is critically short"),
+        Fault::MemoryPressure => lasting(&machine_memory::paging_from_now(world), "memory is critically short"),
+        Fault::SlowSwapping => {
+            lasting(&machine_memory::paging_from_now(world), "the machine pages and its runners are slow")
+        }
         Fault::RunnerStuck
         | Fault::RunnerStopped
         | Fault::RunnerBusyLoop
         | Fault::RunnerEmptyReplies
+        | Fault::RunnerHttpDead
         | Fault::RunnerKilled => runners::disturb(world, fault, details),
+        Fault::StoppingForEver => runners::stop_for_ever(world, details),
+        Fault::UnexpectedModel => runners::load_another(world, details),
+        Fault::SchedulerBlocked => server::disturb(world, fault, Some("/api/ps")),
+        Fault::ServerSilent => server::disturb(world, fault, Some("/api/version")),
+        Fault::ServeCorrupt => server::disturb(world, fault, None),
+        Fault::WorkSteady => Site::new(world, fault, details)?.steady(),
+        Fault::WorkLongPrefill => Site::new(world, fault, details)?.long_prefill(),
+        Fault::WorkFirstPromptSwapping => Site::new(world, fault, details)?.first_prompt_swapping(),
+        Fault::WorkImage => Site::new(world, fault, details)?.image(),
+        Fault::WorkFourSlots => Site::new(world, fault, details)?.four_slots(),
+        Fault::WorkStalledClient => Site::new(world, fault, details)?.stalled_client(),
+        Fault::WorkLongLoad => Site::new(world, fault, details)?.long_load(),
+        Fault::WorkQueue => Site::new(world, fault, details)?.queue(),
+        Fault::WorkStop => work::stop(world),
         Fault::Clear => clear(world),
     }
 }
@@ -196,6 +234,17 @@ fn clear(world: &World) -> Result<String> {
             }
             Fault::ExposeOn => crate::app::settings::set(world, "expose", 0)?,
             Fault::RunnerStopped => runners::go_on(world),
+            Fault::MemoryPressure | Fault::SlowSwapping => machine_memory::keep_counters(world, fault),
+            // Work ends when it is told to.
+            Fault::WorkSteady
+            | Fault::WorkLongPrefill
+            | Fault::WorkFirstPromptSwapping
+            | Fault::WorkImage
+            | Fault::WorkFourSlots
+            | Fault::WorkStalledClient
+            | Fault::WorkLongLoad
+            | Fault::WorkQueue
+            | Fault::WorkStop => continue,
             Fault::SessionChangedByHand
             | Fault::LaterDropIn
             | Fault::Open600Twice
@@ -218,11 +267,16 @@ fn clear(world: &World) -> Result<String> {
             | Fault::ConfigLineMissing
             | Fault::PkexecRefused
             | Fault::BadLogFormat2025
-            | Fault::MemoryPressure
             | Fault::RunnerStuck
             | Fault::RunnerBusyLoop
             | Fault::RunnerEmptyReplies
+            | Fault::RunnerHttpDead
             | Fault::RunnerKilled
+            | Fault::StoppingForEver
+            | Fault::SchedulerBlocked
+            | Fault::ServeCorrupt
+            | Fault::ServerSilent
+            | Fault::UnexpectedModel
             | Fault::Clear => {}
         }
         notes::clear(world, fault);

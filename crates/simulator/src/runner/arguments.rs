@@ -24,6 +24,8 @@ pub struct Arguments {
     pub context: u64,
     /// Slots.
     pub slots: u64,
+    /// Largest number of prompt tokens in one step.
+    pub batch: u64,
 }
 
 /// Types that the key/value cache can have.
@@ -39,13 +41,14 @@ impl Arguments {
             kind = Kind::Old;
             words.next();
         }
-        let mut parsed = Self { kind, model: String::new(), port: 8080, context: 4096, slots: 1 };
+        let mut parsed = Self { kind, model: String::new(), port: 8080, context: 4096, slots: 1, batch: 2048 };
         while let Some(word) = words.next() {
             match word {
                 "--mlx-engine" => parsed.kind = Kind::Mlx,
                 "--model" | "-m" => parsed.model = words.next().unwrap_or_default().to_owned(),
                 "--port" => parsed.port = number(word, words.next())?,
                 "-c" | "--ctx-size" => parsed.context = number(word, words.next())?,
+                "-b" | "--batch-size" => parsed.batch = number(word, words.next())?,
                 "-np" | "--parallel" => parsed.slots = number(word, words.next())?,
                 "--cache-type-k" | "--cache-type-v" => {
                     let value = words.next().unwrap_or_default();
@@ -60,6 +63,7 @@ impl Arguments {
             }
         }
         parsed.slots = parsed.slots.max(1);
+        parsed.batch = parsed.batch.max(1);
         Ok(parsed)
     }
 }
@@ -80,12 +84,19 @@ mod tests {
     #[test]
     fn ollamas_own_argument_vector_is_read() {
         let arguments = parse(
-            "--model /b --port 53411 --host 127.0.0.1 --no-webui --offline -c 16384 -np 4 --log-verbosity 4 --flash-attn auto -b 2048",
+            "--model /b --port 53411 --host 127.0.0.1 --no-webui --offline -c 16384 -np 4 --log-verbosity 4 --flash-attn auto -b 1024",
         )
         .unwrap();
         assert_eq!(
             arguments,
-            Arguments { kind: Kind::LlamaServer, model: "/b".into(), port: 53411, context: 16384, slots: 4 }
+            Arguments {
+                kind: Kind::LlamaServer,
+                model: "/b".into(),
+                port: 53411,
+                context: 16384,
+                slots: 4,
+                batch: 1024
+            }
         );
     }
 

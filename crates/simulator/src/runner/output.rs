@@ -1,11 +1,10 @@
-//! What a runner prints and answers about itself, in llama-server's words.
+//! What a runner prints, in llama-server's words; the MLX engine's, where it is
+//! the one that runs.
 
-use std::fmt::Write;
-
-use serde_json::{Value, json};
-
-use super::decode::{State, Task, Totals};
-use super::{Runner, say};
+use super::arguments::Kind;
+use super::slots::Task;
+use super::{Runner, say, say_info};
+use crate::world::moments;
 
 const WORDS: [&str; 24] = [
     "The", "stable", "is", "quiet", "and", "every", "horse", "has", "its", "own", "stall", "with", "fresh", "hay",
@@ -43,8 +42,8 @@ pub fn say_load(runner: &Runner, context: u64, slots: u64) {
     say(&format!("llama_context: n_seq_max             = {slots}"));
     say(&format!("llama_context: n_ctx                 = {}", context * slots));
     say(&format!("llama_context: n_ctx_seq             = {context}"));
-    say("llama_context: n_batch               = 2048");
-    say("llama_context: n_ubatch              = 512");
+    say(&format!("llama_context: n_batch               = {}", runner.batch));
+    say(&format!("llama_context: n_ubatch              = {}", runner.batch.min(512)));
     say(&format!(
         "llama_kv_cache:       MTL0 KV buffer size = {:8.2} MiB",
         model.cache_bytes(context, slots) as f64 / MIB
@@ -60,10 +59,21 @@ pub fn say_load(runner: &Runner, context: u64, slots: u64) {
 /// Prints that a slot takes a task.
 pub fn say_launch(slot: usize, task: &Task, context: u64) {
     say(&format!("slot get_availabl: id {slot:2} | task -1 | selected slot by LRU, t_last = -1"));
+    say("srv  get_availabl: updating prompt cache");
+    say("srv  get_availabl: prompt cache update took 0.01 ms");
     say(&format!("slot launch_slot_: id {slot:2} | task {} | processing task, is_child = 0", task.id));
     say(&format!(
         "slot   operator(): id {slot:2} | task {} | new prompt, n_ctx_slot = {context}, n_keep = 0, task.n_tokens = {}",
         task.id, task.prompt
+    ));
+}
+
+/// Prints where a batch begins.
+pub fn say_cached(slot: usize, task: &Task) {
+    let tokens = task.processed;
+    say(&format!(
+        "slot   operator(): id {slot:2} | task {} | cached n_tokens = {tokens}, memory_seq_rm [{tokens}, end)",
+        task.id
     ));
 }
 
@@ -106,191 +116,40 @@ pub fn say_end(slot: usize, task: &Task) {
         task.prompt_ms + task.generate_ms,
         task.prompt + task.decoded
     ));
+    say(&format!("slot print_timing: id {slot:2} | task {} |    graphs reused = {:10}", task.id, task.decoded));
     say_release(slot, task);
 }
 
-/// Prints that a slot is free again.
+/// Prints that a slot is free again. The last token was never fed back.
 pub fn say_release(slot: usize, task: &Task) {
     say(&format!(
         "slot      release: id {slot:2} | task {} | stop processing: n_tokens = {}, truncated = 0",
         task.id,
-        task.processed + task.decoded
+        task.processed + task.decoded.saturating_sub(1)
     ));
 }
 
-/// `GET /slots`.
-pub fn slots(state: &State) -> Value {
-    let rows: Vec<Value> = state
-        .slots
-        .iter()
-        .enumerate()
-        .map(|(id, slot)| match &slot.task {
-            None => json!({
-                "id": id, "n_ctx": state.context, "speculative": false, "is_processing": false,
-            }),
-            Some(task) => json!({
-                "id": id,
-                "n_ctx": state.context,
-                "speculative": false,
-                "is_processing": true,
-                "id_task": task.id,
-                "n_prompt_tokens": task.taken + task.decoded,
-                "n_prompt_tokens_processed": task.processed,
-                "n_prompt_tokens_cache": 0,
-                "params": parameters(task),
-                "next_token": [{
-                    "has_next_token": true,
-                    "has_new_line": false,
-                    "n_remain": task.limit.saturating_sub(task.decoded),
-                    "n_decoded": task.decoded,
-                }],
-            }),
-        })
-        .collect();
-    Value::Array(rows)
+/// Prints the memory that the MLX engine used for a request, as it does after
+/// each, also where the client left.
+pub fn say_peak(runner: &Runner) {
+    let bytes = runner.model.loaded_bytes(runner.state_context(), 1);
+    say_info(runner, "pipeline.go:64", "peak memory", &[("size", &moments::human_bytes(bytes))]);
 }
 
-/// `GET /props`.
-pub fn properties(runner: &Runner) -> Value {
-    let state = runner.state();
-    json!({
-        "default_generation_settings": { "params": sampling(), "n_ctx": state.context },
-        "total_slots": state.slots.len(),
-        "model_alias": runner.model_path,
-        "model_ftype": runner.model.quantization,
-        "model_path": runner.model_path,
-        "modalities": { "vision": false, "video": false, "audio": false },
-        "endpoint_slots": true,
-        "endpoint_props": false,
-        "endpoint_metrics": runner.metrics,
-        "ui": false,
-        "ui_settings": {},
-        "chat_template": "{{ messages }}",
-        "bos_token": "<s>",
-        "eos_token": "</s>",
-        "build_info": "b10488-simulated",
-        "is_sleeping": false,
-        "cors_proxy_enabled": false,
-    })
-}
-
-/// `GET /metrics`.
-pub fn metrics(state: &State) -> String {
-    let Totals { prompt_tokens, prompt_seconds, tokens, token_seconds, decodes, longest } = state.totals.clone();
-    let rate = |amount: u64, seconds: f64| if seconds > 0.0 { amount as f64 / seconds } else { 0.0 };
-    let rows: [(&str, &str, &str, String); 11] = [
-        (
-            "prompt_tokens_total",
-            "counter",
-            "Number of prompt tokens processed, excluding cached tokens",
-            prompt_tokens.to_string(),
-        ),
-        ("prompt_tokens_cached_total", "counter", "Number of prompt tokens reused from the cache", "0".into()),
-        ("prompt_seconds_total", "counter", "Total time spent processing prompts", format!("{prompt_seconds:.4}")),
-        ("tokens_predicted_total", "counter", "Number of generation tokens processed", tokens.to_string()),
-        (
-            "tokens_predicted_seconds_total",
-            "counter",
-            "Total time spent generating tokens",
-            format!("{token_seconds:.4}"),
-        ),
-        (
-            "n_decode_total",
-            "counter",
-            "Total number of llama_decode() calls, excluding speculative decoding and multimodal decoding",
-            decodes.to_string(),
-        ),
-        ("n_tokens_max", "counter", "Largest observed sequence length (prompt + generation)", longest.to_string()),
-        (
-            "prompt_tokens_seconds",
-            "gauge",
-            "Average prompt throughput in tokens/s",
-            format!("{:.3}", rate(prompt_tokens, prompt_seconds)),
-        ),
-        (
-            "predicted_tokens_seconds",
-            "gauge",
-            "Average generation throughput in tokens/s",
-            format!("{:.3}", rate(tokens, token_seconds)),
-        ),
-        ("requests_processing", "gauge", "Number of requests processing", state.busy().to_string()),
-        ("requests_deferred", "gauge", "Number of requests deferred", state.deferred.len().to_string()),
-    ];
-    let mut text = String::new();
-    for (name, kind, help, value) in rows {
-        let _ = writeln!(text, "# HELP llamacpp:{name} {help}\n# TYPE llamacpp:{name} {kind}\nllamacpp:{name} {value}");
+/// Prints the last words of a runner whose GPU gave up.
+pub fn say_broken(kind: Kind) {
+    match kind {
+        Kind::LlamaServer | Kind::Old => {
+            say("ggml_metal_synchronize: error: command buffer 0 failed with status 5");
+            say("error: Internal Error (0000000e:Internal Error)");
+        }
+        Kind::Mlx => say("mlx: [metal::eval] command buffer execution failed: Internal Error (0000000e)"),
     }
-    text
-}
-
-fn parameters(task: &Task) -> Value {
-    let mut parameters = sampling();
-    parameters["max_tokens"] = json!(task.limit);
-    parameters["n_predict"] = json!(task.limit);
-    parameters["stream"] = json!(true);
-    parameters
-}
-
-fn sampling() -> Value {
-    json!({
-        "seed": 4_294_967_295_u32,
-        "temperature": 0.8,
-        "top_k": 40,
-        "top_p": 0.95,
-        "min_p": 0.05,
-        "repeat_last_n": 64,
-        "repeat_penalty": 1.0,
-        "mirostat": 0,
-        "max_tokens": -1,
-        "n_predict": -1,
-        "n_keep": 0,
-        "ignore_eos": false,
-        "stream": false,
-        "n_probs": 0,
-        "chat_format": "Content-only",
-        "samplers": ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"],
-        "speculative.types": "none",
-        "lora": [],
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn idle_slots_have_four_keys() {
-        let shown = slots(&State::new(2, 4096));
-        assert_eq!(shown[1], json!({"id": 1, "n_ctx": 4096, "speculative": false, "is_processing": false}));
-    }
-
-    #[test]
-    fn a_slot_in_its_first_batch_shows_the_batch_and_no_progress() {
-        let (events, _receiver) = tokio::sync::mpsc::unbounded_channel();
-        let mut state = State::new(1, 4096);
-        state.slots[0].task = Some(Task {
-            id: 1,
-            prompt: 2802,
-            taken: 2048,
-            processed: 0,
-            decoded: 0,
-            limit: 300,
-            limited: true,
-            prompt_ms: 0.0,
-            generate_ms: 0.0,
-            events,
-        });
-        let slot = &slots(&state)[0];
-        assert_eq!(slot["n_prompt_tokens"], 2048);
-        assert_eq!(slot["n_prompt_tokens_processed"], 0);
-        assert_eq!(slot["next_token"][0]["n_remain"], 300);
-    }
-
-    #[test]
-    fn metrics_carry_help_type_and_value() {
-        let text = metrics(&State::new(1, 4096));
-        assert!(text.contains("# TYPE llamacpp:n_decode_total counter\nllamacpp:n_decode_total 0\n"));
-    }
 
     #[test]
     fn answers_are_made_of_words() {

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use axum::body::Body;
@@ -15,7 +15,8 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
 
 use super::log::{AccessLine, Phase};
-use super::{Arrival, Server};
+use super::{Arrival, Server, disturbance};
+use crate::faults::Fault;
 
 /// The middleware.
 pub async fn observe(
@@ -24,6 +25,7 @@ pub async fn observe(
     mut request: Request,
     next: Next,
 ) -> Response {
+    disturbance::outlast(&server.world, Fault::ServerSilent).await;
     let phase = Arc::new(Mutex::new(Phase::Plain));
     let arrival = Arrival { at: Instant::now(), phase: Arc::clone(&phase) };
     let mut line = AccessLine {
@@ -51,7 +53,7 @@ pub async fn observe(
     }
     line.status = Some(response.status().as_u16());
     let (parts, body) = response.into_parts();
-    Response::from_parts(parts, Body::new(Watched { body, line }))
+    Response::from_parts(parts, Body::new(Watched { body, line, nap: None }))
 }
 
 /// Hosts that a server on loopback answers to.
@@ -88,10 +90,12 @@ fn preflight() -> Response {
     response
 }
 
-/// A body that keeps the access line until it is dropped.
+/// A body that keeps the access line until it is dropped, and waits while the
+/// server is silent.
 struct Watched {
     body: Body,
     line: AccessLine,
+    nap: Option<Pin<Box<tokio::time::Sleep>>>,
 }
 
 impl HttpBody for Watched {
@@ -102,7 +106,17 @@ impl HttpBody for Watched {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        // A silent server says nothing more in the middle of an answer either.
+        loop {
+            if let Some(nap) = self.nap.as_mut() {
+                ready!(nap.as_mut().poll(context));
+                self.nap = None;
+            }
+            if !disturbance::holds(&self.line.world, Fault::ServerSilent) {
+                return Pin::new(&mut self.body).poll_frame(context);
+            }
+            self.nap = Some(Box::pin(tokio::time::sleep(disturbance::GLANCE)));
+        }
     }
 
     fn is_end_stream(&self) -> bool {

@@ -43,6 +43,8 @@ pub struct Ask {
     pub model: String,
     /// Prompt text; empty to load or unload.
     pub prompt: String,
+    /// Images beside it.
+    pub images: u64,
     /// `options` object.
     pub options: Value,
     /// `keep_alive` value.
@@ -106,7 +108,7 @@ pub async fn run(server: &Server, ask: &Ask, arrival: &Arrival) -> Result<Runnin
     let context = lease.runner.context;
     let predict = ask.options["num_predict"].as_i64().unwrap_or(-1);
     let predict = if predict > 0 { predict.min(10 * context as i64) } else { -1 };
-    let generation = Generation::start(lease, permit, &ask.prompt, predict)
+    let generation = Generation::start(lease, permit, &ask.prompt, ask.images, predict)
         .await
         .ok_or_else(|| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, RUNNER_GONE))?;
     Ok(Running { generation, model, arrived: arrival.at, load })

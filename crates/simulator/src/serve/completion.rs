@@ -57,14 +57,22 @@ impl Drop for Generation {
 
 impl Generation {
     /// Sends the prompt. `None` if the runner went away before it answered.
-    pub async fn start(lease: Lease, permit: OwnedSemaphorePermit, prompt: &str, predict: i64) -> Option<Self> {
+    pub async fn start(
+        lease: Lease,
+        permit: OwnedSemaphorePermit,
+        prompt: &str,
+        images: u64,
+        predict: i64,
+    ) -> Option<Self> {
+        let path = if lease.runner.stored.model.is_mlx() { "/v1/completions" } else { "/completion" };
         let body = json!({
             "prompt": prompt,
+            "images": images,
             "n_predict": predict,
             "stream": true,
             "cache_prompt": true,
         });
-        let (response, connection) = send(lease.runner.port, "POST", "/completion", &body).await?;
+        let (response, connection) = send(lease.runner.port, "POST", path, &body).await?;
         Some(Self {
             body: response.into_body(),
             buffer: Vec::new(),
@@ -104,9 +112,10 @@ impl Generation {
 }
 
 /// Whether the runner on `port` says that it is ready.
-pub async fn is_healthy(port: u16, limit: Duration) -> bool {
+pub async fn is_healthy(port: u16, is_mlx: bool, limit: Duration) -> bool {
+    let path = if is_mlx { "/v1/status" } else { "/health" };
     let ask = async {
-        let (response, connection) = send(port, "GET", "/health", &Value::Null).await?;
+        let (response, connection) = send(port, "GET", path, &Value::Null).await?;
         let status = response.status();
         let body = response.into_body().collect().await.ok()?.to_bytes();
         connection.abort();

@@ -32,7 +32,7 @@ impl Library {
         std::fs::read_dir(self.folder.join("blobs")).map_or(0, Iterator::count)
     }
 
-    /// Every model.
+    /// Every model, by name, those of the MLX engine last.
     pub fn all(&self) -> Vec<Stored> {
         let root = self.folder.join("manifests/registry.ollama.ai/library");
         let mut models = Vec::new();
@@ -44,7 +44,7 @@ impl Library {
                 }
             }
         }
-        models.sort_by(|a, b| a.model.name.cmp(&b.model.name));
+        models.sort_by_key(|stored| (stored.model.is_mlx(), stored.model.name.clone()));
         models
     }
 
@@ -57,10 +57,10 @@ impl Library {
     fn read(&self, manifest: &Path, name: &str) -> Option<Stored> {
         let text = std::fs::read_to_string(manifest).ok()?;
         let value: serde_json::Value = serde_json::from_str(&text).ok()?;
-        let layer = value["layers"]
-            .as_array()?
-            .iter()
-            .find(|layer| layer["mediaType"] == "application/vnd.ollama.image.model")?;
+        let layer = value["layers"].as_array()?.iter().find(|layer| {
+            let media = &layer["mediaType"];
+            media == "application/vnd.ollama.image.model" || media == "application/vnd.ollama.image.tensor"
+        })?;
         let digest = layer["digest"].as_str()?.replace(':', "-");
         let blob = self.folder.join("blobs").join(digest);
         let mut model: Model = serde_json::from_str(&std::fs::read_to_string(&blob).ok()?).ok()?;

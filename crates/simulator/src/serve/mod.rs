@@ -3,8 +3,10 @@
 pub mod access;
 pub mod answering;
 pub mod completion;
+pub mod disturbance;
 pub mod environment;
 pub mod library;
+pub mod listening;
 pub mod loading;
 pub mod log;
 pub mod native;
@@ -16,7 +18,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::faults::Fault;
@@ -136,7 +137,7 @@ async fn live(world: Arc<World>) -> ExitCode {
         return ExitCode::FAILURE;
     };
     let port = environment.port;
-    let listener = match bind(port) {
+    let listener = match listening::bind(port) {
         Ok(listener) => listener,
         Err(_) => {
             let host = &environment.host;
@@ -163,9 +164,7 @@ async fn live(world: Arc<World>) -> ExitCode {
         if notes::is_raised(&world, Fault::StartNeverAnswers) || notes::consume(&world, Fault::StartHangsOnce) {
             std::future::pending::<()>().await;
         }
-        let router = native::router(server);
-        let service = router.into_make_service_with_connect_info::<std::net::SocketAddr>();
-        let _ = axum::serve(listener, service).await;
+        listening::answer(listener, native::router(server)).await;
     };
     let stopping = async {
         loop {
@@ -185,13 +184,6 @@ async fn live(world: Arc<World>) -> ExitCode {
     }
     scheduler.kill_runners();
     ExitCode::SUCCESS
-}
-
-fn bind(port: u16) -> std::io::Result<TcpListener> {
-    let socket = TcpSocket::new_v4()?;
-    socket.set_reuseaddr(true)?;
-    socket.bind((std::net::Ipv4Addr::LOCALHOST, port).into())?;
-    socket.listen(1024)
 }
 
 fn announce(world: &World, environment: &Environment, library: &Library, log: &Log) {

@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 
 use super::answering::{self, Ask, Problem, RUNNER_BROKE, Running};
 use super::completion::{Counts, Piece};
-use super::{Arrival, Server, access, openai};
+use super::{Arrival, Server, access, disturbance, openai};
+use crate::faults::Fault;
 use crate::world::moments;
 
 /// Routes as gin prints them at start.
@@ -92,6 +93,16 @@ pub fn prompt_of(messages: &Value) -> String {
     prompt
 }
 
+/// Images in a chat's messages.
+pub fn images_of(messages: &Value) -> usize {
+    let count = |message: &Value| {
+        let parts = message["content"].as_array().into_iter().flatten();
+        let own = message["images"].as_array().map_or(0, Vec::len);
+        own + parts.filter(|part| part["type"] == "image_url").count()
+    };
+    messages.as_array().into_iter().flatten().map(count).sum()
+}
+
 async fn version(State(server): State<Arc<Server>>) -> Json<Value> {
     Json(json!({ "version": server.version }))
 }
@@ -123,6 +134,9 @@ async fn tags(State(server): State<Arc<Server>>) -> Json<Value> {
 }
 
 async fn ps(State(server): State<Arc<Server>>) -> Json<Value> {
+    disturbance::outlast(&server.world, Fault::SchedulerBlocked).await;
+    // An MLX model that is being loaded holds this up until it is there.
+    drop(server.scheduler.mlx_load.lock().await);
     let mut rows = Vec::new();
     for runner in server.scheduler.runners() {
         // A ping of a runner that does not answer holds this up.
@@ -177,7 +191,8 @@ async fn generate(
 ) -> Result<Response, Problem> {
     let request = parse(&body)?;
     let prompt = request["prompt"].as_str().unwrap_or_default().to_owned();
-    answer(&server, &arrival, &request, prompt, Shape::Generate).await
+    let images = request["images"].as_array().map_or(0, Vec::len);
+    answer(&server, &arrival, &request, prompt, images, Shape::Generate).await
 }
 
 async fn chat(
@@ -187,7 +202,8 @@ async fn chat(
 ) -> Result<Response, Problem> {
     let request = parse(&body)?;
     let prompt = prompt_of(&request["messages"]);
-    answer(&server, &arrival, &request, prompt, Shape::Chat).await
+    let images = images_of(&request["messages"]);
+    answer(&server, &arrival, &request, prompt, images, Shape::Chat).await
 }
 
 async fn embed(
@@ -201,7 +217,7 @@ async fn embed(
         Value::Array(texts) => texts.iter().filter_map(|text| text.as_str().map(str::to_owned)).collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Vec::new(),
     };
-    let ask = ask_of(&request, inputs.join(" "));
+    let ask = ask_of(&request, inputs.join(" "), 0);
     let (lease, model) = answering::lease(&server, &ask, &arrival).await?;
     let load = server.world.clock.since(arrival.at);
     let _permit = lease.runner.gate.acquire().await;
@@ -237,10 +253,11 @@ impl Shape {
     }
 }
 
-fn ask_of(request: &Value, prompt: String) -> Ask {
+fn ask_of(request: &Value, prompt: String, images: usize) -> Ask {
     Ask {
         model: request["model"].as_str().unwrap_or_default().to_owned(),
         prompt,
+        images: images as u64,
         options: request["options"].clone(),
         keep_alive: request["keep_alive"].clone(),
     }
@@ -251,9 +268,10 @@ async fn answer(
     arrival: &Arrival,
     request: &Value,
     prompt: String,
+    images: usize,
     shape: Shape,
 ) -> Result<Response, Problem> {
-    let ask = ask_of(request, prompt);
+    let ask = ask_of(request, prompt, images);
     if ask.prompt.is_empty() {
         return load_or_unload(server, arrival, &ask, shape).await;
     }
@@ -295,7 +313,7 @@ async fn load_or_unload(server: &Arc<Server>, arrival: &Arrival, ask: &Ask, shap
             .library
             .find(&ask.model)
             .ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, format!("model '{}' not found", ask.model)))?;
-        server.scheduler.expire(&stored.model.name);
+        server.scheduler.expire(&stored.model.name).await;
         (stored.model.name, "unload")
     } else {
         let (_lease, model) = answering::lease(server, ask, arrival).await?;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::answering::{self, Ask, Problem, RUNNER_BROKE, Running};
 use super::completion::{Counts, Piece};
-use super::native::{parse, prompt_of};
+use super::native::{images_of, parse, prompt_of};
 use super::{Arrival, Server};
 
 /// A refusal in OpenAI's shape.
@@ -95,6 +95,7 @@ async fn answer(
     let ask = Ask {
         model: request["model"].as_str().unwrap_or_default().to_owned(),
         prompt,
+        images: images_of(&request["messages"]) as u64,
         options: json!({ "num_predict": limit }),
         keep_alive: Value::Null,
     };

@@ -14,7 +14,8 @@ use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore, mpsc, oneshot};
 use super::environment::Environment;
 use super::library::Stored;
 use super::log::{Log, Phase};
-use super::{completion, loading};
+use super::{completion, disturbance, loading};
+use crate::faults::Fault;
 use crate::process_table;
 use crate::world::World;
 
@@ -64,7 +65,8 @@ pub struct Runner {
     pub pid: i32,
     /// Port.
     pub port: u16,
-    /// One permit per slot; waiters are not counted anywhere.
+    /// One permit per slot; waiters are not counted anywhere. The MLX engine
+    /// queues requests itself.
     pub gate: Arc<Semaphore>,
     /// Set when the process ended.
     pub exited: Arc<AtomicBool>,
@@ -90,6 +92,7 @@ impl Runner {
         exited: Arc<AtomicBool>,
         session: Option<Duration>,
     ) -> Self {
+        let permits = if stored.model.is_mlx() { Semaphore::MAX_PERMITS } else { slots as usize };
         Self {
             stored,
             context,
@@ -97,7 +100,7 @@ impl Runner {
             options,
             pid,
             port,
-            gate: Arc::new(Semaphore::new(slots as usize)),
+            gate: Arc::new(Semaphore::new(permits)),
             exited,
             reference_lock: AsyncMutex::new(()),
             expires_ms: AtomicI64::new(0),
@@ -154,6 +157,8 @@ pub struct Scheduler {
     pub version: String,
     /// Pid of a runner that is still loading, 0 if none.
     pub loading_pid: AtomicI64,
+    /// Held while an MLX model is loaded.
+    pub mlx_load: AsyncMutex<()>,
     loaded: Mutex<HashMap<String, Arc<Runner>>>,
     queue: mpsc::Sender<Pending>,
     pump_is_idle: AtomicBool,
@@ -171,6 +176,7 @@ impl Scheduler {
             log,
             version,
             loading_pid: AtomicI64::new(0),
+            mlx_load: AsyncMutex::new(()),
             loaded: Mutex::new(HashMap::new()),
             queue,
             pump_is_idle: AtomicBool::new(true),
@@ -187,11 +193,13 @@ impl Scheduler {
 
     /// Slots that a load of this model gets.
     pub fn slots_for(&self, want: &Want) -> u64 {
-        if want.stored.model.is_forced_to_one_slot() { 1 } else { self.environment.num_parallel.max(1) }
+        let model = &want.stored.model;
+        if model.is_mlx() || model.is_forced_to_one_slot() { 1 } else { self.environment.num_parallel.max(1) }
     }
 
     /// Gets the right to use the wanted model, loading it if need be.
     pub async fn acquire(self: &Arc<Self>, want: Want, phase: Arc<Mutex<Phase>>) -> Result<Lease, Refused> {
+        disturbance::outlast(&self.world, Fault::SchedulerBlocked).await;
         let known = self.loaded().get(&want.stored.model.name).cloned();
         if let Some(runner) = known
             && !self.needs_reload(&runner, &want).await
@@ -215,7 +223,8 @@ impl Scheduler {
     }
 
     /// Lets a model go: at once if it is idle, else after its requests.
-    pub fn expire(self: &Arc<Self>, name: &str) {
+    pub async fn expire(self: &Arc<Self>, name: &str) {
+        disturbance::outlast(&self.world, Fault::SchedulerBlocked).await;
         let runner = self.loaded().get(name).cloned();
         if let Some(runner) = runner {
             *runner.session() = Some(Duration::ZERO);
@@ -251,6 +260,7 @@ impl Scheduler {
 
     async fn settle(self: &Arc<Self>, mut pending: Pending) {
         loop {
+            disturbance::outlast(&self.world, Fault::SchedulerBlocked).await;
             let known = self.loaded().get(&pending.want.stored.model.name).cloned();
             let (count, used) = {
                 let loaded = self.loaded();
@@ -271,6 +281,7 @@ impl Scheduler {
                 self.runner_to_unload()
             } else if count == 0 || self.fits(&pending.want, used) {
                 set(&pending.phase, Phase::Loading);
+                let _held = if pending.want.stored.model.is_mlx() { Some(self.mlx_load.lock().await) } else { None };
                 let result = tokio::select! {
                     result = loading::load(self, &pending.want) => result,
                     () = pending.reply.closed() => {
@@ -278,6 +289,8 @@ impl Scheduler {
                         return;
                     }
                 };
+                // The lock that a loaded model is entered under is held by someone.
+                disturbance::outlast(&self.world, Fault::SchedulerBlocked).await;
                 let lease = match result {
                     Ok(runner) => {
                         let runner = Arc::new(runner);
@@ -362,7 +375,7 @@ impl Scheduler {
             return true;
         }
         let limit = self.world.clock.real_for_processes(PING_LIMIT);
-        !completion::is_healthy(runner.port, limit).await
+        !completion::is_healthy(runner.port, runner.stored.model.is_mlx(), limit).await
     }
 
     fn use_loaded(self: &Arc<Self>, runner: &Arc<Runner>, want: &Want) -> Lease {
@@ -420,8 +433,26 @@ impl Scheduler {
             }
             loaded.remove(name);
         }
-        process_table::signal(runner.pid, rustix::process::Signal::KILL);
+        if runner.stored.model.is_mlx() {
+            self.stop_mlx(runner);
+        } else {
+            process_table::signal(runner.pid, rustix::process::Signal::KILL);
+        }
         self.unloaded.notify_waiters();
+    }
+
+    /// The MLX engine is asked first and killed after 5 s.
+    fn stop_mlx(&self, runner: &Arc<Runner>) {
+        let pid = runner.pid.to_string();
+        self.log.info("client.go:154", "stopping mlx runner subprocess", &[("pid", &pid)]);
+        process_table::signal(runner.pid, rustix::process::Signal::INT);
+        let (runner, limit) = (Arc::clone(runner), self.world.clock.real_for_processes(Duration::from_secs(5)));
+        tokio::spawn(async move {
+            tokio::time::sleep(limit).await;
+            if !runner.exited.load(Ordering::SeqCst) {
+                process_table::signal(runner.pid, rustix::process::Signal::KILL);
+            }
+        });
     }
 
     fn holds(&self, runner: &Arc<Runner>) -> bool {

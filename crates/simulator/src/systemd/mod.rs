@@ -3,6 +3,7 @@
 
 pub mod control;
 pub mod journal;
+pub mod proc_files;
 pub mod show;
 pub mod unit_file;
 pub mod units;
@@ -121,6 +122,7 @@ async fn live(world: World) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let _hangup = signal(SignalKind::hangup())?;
     let listener = wire::listen(&world, SERVICE).await?;
+    let kernel = World::open(&world.dir)?;
     let shared: Shared = Rc::new(RefCell::new(Systemd {
         world,
         units: BTreeMap::new(),
@@ -134,6 +136,7 @@ async fn live(world: World) -> anyhow::Result<()> {
     };
     tokio::select! {
         () = wire::answer(listener, handler) => {}
+        () = proc_files::keep(&kernel) => {}
         _ = terminate.recv() => {}
     }
     let port_file = shared.borrow().world.state("systemd.port");

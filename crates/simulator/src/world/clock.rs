@@ -88,9 +88,21 @@ impl Clock {
         self.file().wall_ms(monotonic_ms())
     }
 
+    /// Wall time without the sleeps: awake time, from an origin that a change
+    /// of speed does not move.
+    pub fn awake_ms(&self) -> i64 {
+        let file = self.file();
+        file.wall_ms(monotonic_ms()) - file.slept_ms
+    }
+
+    /// World seconds per real second.
+    pub fn speed(&self) -> f64 {
+        self.file().speed.max(0.001)
+    }
+
     /// The real length of a wait of `world` in the world.
     pub fn real(&self, world: Duration) -> Duration {
-        world.div_f64(self.file().speed.max(0.001))
+        world.div_f64(self.speed())
     }
 
     /// The real length of a wait of `world` for another process. It is never so
@@ -101,7 +113,7 @@ impl Clock {
 
     /// World time passed since a real instant.
     pub fn since(&self, instant: Instant) -> Duration {
-        instant.elapsed().mul_f64(self.file().speed.max(0.001))
+        instant.elapsed().mul_f64(self.speed())
     }
 
     /// Waits `world` in world time.

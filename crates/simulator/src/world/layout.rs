@@ -8,13 +8,13 @@ use serde_json::json;
 
 use super::clock::ClockFile;
 use super::{MARKER, Marker, Os, Owner, World, generation, write_whole};
-use crate::models::{self, Model};
+use crate::models::{self, Format, Model};
 
 /// Where the master copy of the multi-call program lies.
 pub const PROGRAM: &str = ".sim/stablehand-sim";
 
 /// Links that play commands on macOS.
-const MACOS_COMMANDS: [&str; 14] = [
+const MACOS_COMMANDS: [&str; 15] = [
     "bin/launchctl",
     "usr/bin/open",
     "usr/bin/xattr",
@@ -23,6 +23,7 @@ const MACOS_COMMANDS: [&str; 14] = [
     "usr/bin/ditto",
     "usr/sbin/sysctl",
     "usr/bin/vm_stat",
+    "usr/bin/footprint",
     "usr/sbin/ioreg",
     "usr/sbin/lsof",
     "usr/bin/plutil",
@@ -50,7 +51,14 @@ pub fn create(dir: &Path, marker: &Marker, owner: Owner, speed: f64) -> Result<W
     write_whole(&world.state("console"), marker.user.as_bytes())?;
 
     std::fs::create_dir_all(world.home().join(".ollama/logs"))?;
-    install_models(&world, &models::of_a_new_world())?;
+    let models: Vec<Model> = models::of_a_new_world()
+        .into_iter()
+        .filter(|model| match model.format {
+            Format::Gguf => true,
+            Format::Safetensors => marker.os == Os::Macos,
+        })
+        .collect();
+    install_models(&world, &models)?;
     match marker.os {
         Os::Macos => create_macos(&world, owner)?,
         Os::Linux => create_linux(&world, owner)?,
@@ -250,10 +258,8 @@ fn link_commands(world: &World, commands: &[&str]) -> Result<()> {
 fn install_models(world: &World, models: &[Model]) -> Result<()> {
     let store = world.home().join(".ollama/models");
     for model in models {
-        let blob = store.join(format!("blobs/sha256-{}", model.blob_digest));
-        write_whole(&blob, &serde_json::to_vec_pretty(model)?)?;
         let configuration = json!({
-            "model_format": "gguf",
+            "model_format": model.format,
             "model_family": model.architecture,
             "model_families": [model.architecture],
             "model_type": model.parameter_size,
@@ -264,6 +270,11 @@ fn install_models(world: &World, models: &[Model]) -> Result<()> {
         .to_string();
         let configuration_digest: String = model.blob_digest.chars().rev().collect();
         write_whole(&store.join(format!("blobs/sha256-{configuration_digest}")), configuration.as_bytes())?;
+        let mut layers = Vec::new();
+        for (digest, layer) in weights_layers(model) {
+            write_whole(&store.join(format!("blobs/sha256-{digest}")), &serde_json::to_vec_pretty(model)?)?;
+            layers.push(layer);
+        }
         let manifest = json!({
             "schemaVersion": 2,
             "mediaType": "application/vnd.docker.distribution.manifest.v2+json",
@@ -272,11 +283,7 @@ fn install_models(world: &World, models: &[Model]) -> Result<()> {
                 "digest": format!("sha256:{configuration_digest}"),
                 "size": configuration.len(),
             },
-            "layers": [{
-                "mediaType": "application/vnd.ollama.image.model",
-                "digest": format!("sha256:{}", model.blob_digest),
-                "size": model.weights_bytes,
-            }],
+            "layers": layers,
         });
         let (name, tag) = model.name.split_once(':').unwrap_or((&model.name, "latest"));
         write_whole(
@@ -285,6 +292,40 @@ fn install_models(world: &World, models: &[Model]) -> Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// Digest and manifest entry of each blob of a model's weights: one for GGUF,
+/// one per tensor for the MLX engine (a few stand for all).
+fn weights_layers(model: &Model) -> Vec<(String, serde_json::Value)> {
+    match model.format {
+        Format::Gguf => {
+            let layer = json!({
+                "mediaType": "application/vnd.ollama.image.model",
+                "digest": format!("sha256:{}", model.blob_digest),
+                "size": model.weights_bytes,
+            });
+            vec![(model.blob_digest.clone(), layer)]
+        }
+        Format::Safetensors => {
+            let names = ["model.embed_tokens.weight", "model.layers.weight", "lm_head.weight"];
+            let share = model.weights_bytes / names.len() as u64;
+            names
+                .iter()
+                .enumerate()
+                .map(|(index, name)| {
+                    let mut digest = model.blob_digest.clone();
+                    digest.replace_range(..1, &index.to_string());
+                    let layer = json!({
+                        "mediaType": "application/vnd.ollama.image.tensor",
+                        "digest": format!("sha256:{digest}"),
+                        "size": share,
+                        "name": name,
+                    });
+                    (digest, layer)
+                })
+                .collect()
+        }
+    }
 }
 
 fn property_list(entries: &[(&str, &str)]) -> String {

@@ -1,6 +1,8 @@
 //! Small notes between the processes of a world, kept in `.sim/`: which faults
 //! are raised, who starts Ollama, what the session forbids.
 
+use std::time::SystemTime;
+
 use serde_json::{Value, json};
 
 use super::{Owner, World, write_whole};
@@ -22,6 +24,12 @@ pub fn raise(world: &World, fault: Fault, parameters: &Value) -> anyhow::Result<
     write_whole(&fault_file(world, fault), parameters.to_string().as_bytes())
 }
 
+/// When a fault was last raised or taken back.
+pub fn last_change(world: &World) -> SystemTime {
+    let folder = world.state("faults");
+    std::fs::metadata(folder).and_then(|meta| meta.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
 /// Takes a fault back. Nothing happens if it is not raised.
 pub fn clear(world: &World, fault: Fault) {
     let _ = std::fs::remove_file(fault_file(world, fault));
@@ -41,9 +49,23 @@ pub fn consume(world: &World, fault: Fault) -> bool {
     true
 }
 
-/// Whether a fault is raised for the process `pid`.
-pub fn is_raised_for(world: &World, fault: Fault, pid: u32) -> bool {
-    raised(world, fault).is_some_and(|value| value["pid"].as_u64() == Some(u64::from(pid)))
+/// The parameters of a fault that is raised for the process `pid`, if it is.
+pub fn raised_for(world: &World, fault: Fault, pid: u32) -> Option<Value> {
+    raised(world, fault).filter(|value| {
+        value["pids"].as_array().is_some_and(|pids| pids.iter().any(|one| one.as_u64() == Some(u64::from(pid))))
+    })
+}
+
+/// Raises a fault for one more process. Those for which it was raised before
+/// keep it, with the new parameters.
+pub fn raise_for(world: &World, fault: Fault, pid: i32, mut parameters: Value) -> anyhow::Result<()> {
+    let mut pids: Vec<i64> = raised(world, fault)
+        .and_then(|value| Some(value["pids"].as_array()?.iter().filter_map(Value::as_i64).collect()))
+        .unwrap_or_default();
+    pids.retain(|old| *old != i64::from(pid));
+    pids.push(i64::from(pid));
+    parameters["pids"] = json!(pids);
+    raise(world, fault, &parameters)
 }
 
 /// What starts Ollama here.

@@ -2,9 +2,14 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod app;
+mod healthy_work;
 mod launchd;
 mod linux;
+mod memory;
+mod progress;
 mod queue;
 mod runners;
 mod sandbox;
+mod server_faults;
+mod stalls;
 mod world;

@@ -94,6 +94,39 @@ impl Sandbox {
         http(self.port(), method, path, body)
     }
 
+    /// Requests that clients of the world were served so far.
+    pub fn served(&self) -> u64 {
+        self.status()["work"]["served"].as_u64().unwrap()
+    }
+
+    /// Waits until so many seconds have passed in the world.
+    #[track_caller]
+    pub fn seconds_pass(&self, seconds: i64) {
+        let now = || self.status()["wall_unix_ms"].as_i64().unwrap();
+        let until = now() + seconds * 1000;
+        eventually(|| now() >= until);
+    }
+
+    /// Waits until the world's clients are served once more.
+    #[track_caller]
+    pub fn is_served_again(&self) {
+        let before = self.served();
+        eventually(|| self.served() > before);
+    }
+
+    /// The entry of a model's runner in the status.
+    pub fn runner_of(&self, model: &str) -> Value {
+        let status = self.status();
+        let runners = status["runners"].as_array().unwrap();
+        runners.iter().find(|runner| runner["model"] == model).cloned().unwrap_or_default()
+    }
+
+    /// What the port of a model's runner answers within half a second.
+    pub fn ask_runner(&self, model: &str, path: &str) -> (u16, String) {
+        let port = self.runner_of(model)["port"].as_u64().unwrap() as u16;
+        http_within(port, "GET", path, "", Duration::from_millis(500))
+    }
+
     /// The only loaded runner's entry in the status.
     pub fn runner(&self) -> Value {
         self.status()["runners"][0].clone()
@@ -123,7 +156,7 @@ impl Drop for Sandbox {
 
 /// Waits for a condition of real processes.
 #[track_caller]
-pub fn eventually(holds: impl Fn() -> bool) {
+pub fn eventually(mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !holds() {
         assert!(Instant::now() < deadline, "it did not happen in time");
@@ -132,10 +165,15 @@ pub fn eventually(holds: impl Fn() -> bool) {
 }
 
 pub fn http(port: u16, method: &str, path: &str, body: &str) -> (u16, String) {
+    http_within(port, method, path, body, LIMIT)
+}
+
+/// The same with another limit; status 0 where nothing came in time.
+pub fn http_within(port: u16, method: &str, path: &str, body: &str, limit: Duration) -> (u16, String) {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else {
         return (0, String::new());
     };
-    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream.set_read_timeout(Some(limit)).unwrap();
     let request = format!(
         "{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()

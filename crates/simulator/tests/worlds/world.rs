@@ -84,3 +84,21 @@ fn a_new_bundle_carries_its_own_version() {
 
     assert_eq!(sandbox.http("GET", "/api/version", "").1, "{\"version\":\"0.34.4\"}");
 }
+
+#[test]
+fn a_world_with_a_deaf_app_stops_quickly_and_starts_no_server_again() {
+    let sandbox = Sandbox::start(&[]);
+    sandbox.fault(&["work-steady"]);
+    sandbox.fault(&["gui-ignores-sigterm"]);
+    let servers = sandbox.server_log().matches("msg=\"server config\"").count();
+    let began = std::time::Instant::now();
+
+    let output = sandbox.verb("stop", &[]);
+
+    assert!(output.status.success(), "{output:?}");
+    assert!(began.elapsed() < std::time::Duration::from_secs(4), "{:?}", began.elapsed());
+    assert_eq!(sandbox.server_log().matches("msg=\"server config\"").count(), servers);
+    let said = text(&output.stdout);
+    let ended: u32 = said.split(": ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!(ended <= 8, "{said}");
+}

@@ -1,0 +1,117 @@
+//! The numbers of a snapshot in the form of the metrics.
+
+use crate::history::History;
+use crate::metrics::{
+    DeedGauges, DurationGauges, Gauges, GpuGauges, HistoryGauges, MemoryGauges, ModelGauges, QueueGauges,
+    RequestGauges, ServerGauges, SwapGauges,
+};
+use stablehand_engine::Known;
+use stablehand_protocol::{self as protocol, LogSummary, Snapshot, Watched};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What nobody has watched yet.
+const NOT_WATCHED: &str = "nothing was watched yet";
+
+/// The gauges of a snapshot.
+pub fn of(snapshot: &Snapshot, history: &History) -> Gauges {
+    let watched = snapshot.watched.as_ref();
+    let drift = snapshot.settings.iter().filter(|setting| !setting.drift.is_empty()).count();
+    Gauges {
+        version: snapshot.daemon_version.clone(),
+        simulated: snapshot.simulated.is_some(),
+        memory: MemoryGauges {
+            total_bytes: of_watched(watched, |watched| &watched.memory.total_bytes),
+            used_bytes: of_watched(watched, |watched| &watched.memory.used_bytes),
+            wired_bytes: None,
+            compressed_bytes: None,
+        },
+        swap: SwapGauges {
+            total_bytes: Known::unknown("the snapshot does not carry it"),
+            used_bytes: of_watched(watched, |watched| &watched.memory.swap_used_bytes),
+            in_bytes_per_second: of_watched(watched, |watched| &watched.memory.swap_in_bytes_per_s),
+            out_bytes_per_second: of_watched(watched, |watched| &watched.memory.swap_out_bytes_per_s),
+        },
+        pressure_level: of_watched(watched, |watched| &watched.memory.pressure_level),
+        throttled: Known::unknown("the snapshot does not carry it"),
+        gpu: watched.map(|watched| GpuGauges {
+            utilization_ratio: engine(&watched.memory.gpu_percent).map(|percent| f64::from(percent) / 100.0),
+            memory_used_bytes: engine(&watched.memory.gpu_used_bytes),
+            memory_limit_bytes: engine(&watched.memory.gpu_limit_bytes),
+        }),
+        server: ServerGauges {
+            up: snapshot.server.pid.is_some(),
+            serving: snapshot.server.serving,
+            version: engine(&snapshot.server.version),
+            owner: engine(&snapshot.server.owner),
+            started: Known::unknown("the snapshot does not carry it"),
+        },
+        models: watched.map(models).unwrap_or_default(),
+        queue: QueueGauges {
+            at_least: of_watched(watched, |watched| &watched.queue.at_least),
+            at_most: of_watched(watched, |watched| &watched.queue.at_most),
+            oldest_wait: Known::unknown("without a gateway it is not known who waits"),
+        },
+        settings_drift: Known::Is(u32::try_from(drift).unwrap_or(u32::MAX)),
+        deeds: DeedGauges {
+            alerts_total: u64::try_from(snapshot.alerts.len()).unwrap_or(u64::MAX),
+            ..DeedGauges::default()
+        },
+        requests: match watched.map(|watched| engine(&watched.log)) {
+            Some(log) => log.map(|log| requests(&log)),
+            None => Known::unknown(NOT_WATCHED),
+        },
+        history: Some(HistoryGauges {
+            file_bytes: history.file_bytes(),
+            dropped_total: history.dropped_points() + history.dropped_entries(),
+        }),
+    }
+}
+
+fn models(watched: &Watched) -> BTreeMap<String, ModelGauges> {
+    let mut models = BTreeMap::new();
+    for runner in &watched.runners {
+        let Some(model) = runner.model.known() else { continue };
+        let entry = models.entry(model.clone()).or_insert_with(|| ModelGauges {
+            verdicts: BTreeMap::new(),
+            slots: engine(&runner.slots),
+            slots_busy: engine(&runner.slots_busy),
+            footprint_bytes: engine(&runner.footprint_bytes),
+            cpu: Known::unknown("the snapshot does not carry it"),
+            prompt_tokens_total: Known::unknown("the snapshot does not carry it"),
+            generated_tokens_total: Known::unknown("the snapshot does not carry it"),
+            tokens_per_second: Known::unknown("the snapshot does not carry it"),
+        });
+        let verdict = runner.judged.as_ref().map_or("unknown", |judged| judged.verdict.as_str());
+        *entry.verdicts.entry(verdict.to_owned()).or_insert(0) += 1;
+    }
+    models
+}
+
+fn requests(log: &LogSummary) -> RequestGauges {
+    let quantile = |quantile: f64, ms: u64| (quantile, Duration::from_millis(ms));
+    RequestGauges {
+        durations: log
+            .endpoints
+            .iter()
+            .map(|one| {
+                let quantiles = vec![quantile(0.5, one.p50_ms), quantile(0.9, one.p90_ms), quantile(0.99, one.p99_ms)];
+                (one.path.clone(), DurationGauges { quantiles, count_total: one.requests, sum: Duration::ZERO })
+            })
+            .collect(),
+        refused_total: log.turned_away,
+        abandoned_total: log.clients_left,
+        failed_total: log.failed,
+    }
+}
+
+fn of_watched<T: Clone>(watched: Option<&Watched>, value: impl Fn(&Watched) -> &protocol::Known<T>) -> Known<T> {
+    watched.map_or_else(|| Known::unknown(NOT_WATCHED), |watched| engine(value(watched)))
+}
+
+fn engine<T: Clone>(fact: &protocol::Known<T>) -> Known<T> {
+    match fact {
+        protocol::Known::Is(value) => Known::Is(value.clone()),
+        protocol::Known::Unknown { unknown } => Known::Unknown(unknown.clone()),
+    }
+}

@@ -1,0 +1,321 @@
+//! Watching runners, the queue and memory, and clearing stalls.
+//!
+//! One task owns the engine's watcher and ladder: it observes ([`observing`]), lets the engine judge, and performs the
+//! ladder's effects ([`deeds`]) detached. How often it looks depends on who looks and on what happens. What people see
+//! of it is made in [`view`].
+
+mod deeds;
+mod observing;
+mod view;
+
+use crate::configuration::Configuration;
+use crate::history::{Entry, History, Kind, Point};
+use crate::looking::Seen;
+use crate::supervision::Command;
+use deeds::Deeds;
+use observing::{Observed, Observer};
+use stablehand_engine::process::Identity;
+use stablehand_engine::recovery::{Ask as Wanted, Effect, Event, Finish, Ladder, Limits, Notice, WishId};
+use stablehand_engine::stall::{Judgement, Watcher};
+use stablehand_engine::time::Now;
+use stablehand_platform::machine::Machine;
+use stablehand_platform::sampling::next_interval;
+use stablehand_platform::survey::Surveyor;
+use stablehand_protocol::{self as protocol, Ending, Failure, Watched};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex, mpsc, watch};
+
+/// However fast a simulated machine's time runs, this much real time lies between two observations.
+const LEAST_REAL_INTERVAL: Duration = Duration::from_millis(150);
+/// A gap between the two clocks beyond which the machine was asleep.
+const SLEPT: Duration = Duration::from_secs(10);
+
+/// A person's wish about a runner or model, and where its end goes.
+#[derive(Debug)]
+pub struct Ask {
+    /// What.
+    pub what: What,
+    /// Where the result goes.
+    pub events: mpsc::Sender<protocol::Event>,
+}
+
+/// What a person wishes.
+#[derive(Debug)]
+pub enum What {
+    /// Unload this model.
+    Unload(String),
+    /// End the runner of this model.
+    Stop {
+        /// The model.
+        model: String,
+        /// SIGKILL when SIGTERM is not enough.
+        force: bool,
+    },
+}
+
+/// What connects this task to the others.
+#[derive(Debug)]
+pub struct Links {
+    /// The last look at the server and its owner.
+    pub seen: watch::Receiver<Option<Arc<Seen>>>,
+    /// Our configuration.
+    pub configuration: watch::Receiver<Configuration>,
+    /// Restarts go to whoever owns the server's life.
+    pub restarts: mpsc::Sender<Command>,
+    /// What people are told.
+    pub notices: mpsc::Sender<Notice>,
+    /// How many look on.
+    pub lookers: watch::Receiver<u32>,
+    /// What was seen.
+    pub watched: watch::Sender<Option<Arc<Watched>>>,
+}
+
+/// Watches until the daemon ends.
+pub async fn run(
+    machine: Machine,
+    surveyor: Arc<Mutex<Surveyor>>,
+    history: History,
+    mut links: Links,
+    mut asks: mpsc::Receiver<Ask>,
+) {
+    let (answers, mut returned) = mpsc::channel(64);
+    let now = machine.clock().now();
+    let policy = links.configuration.borrow().policy;
+    let mut watching = Watching {
+        observer: Observer::new(machine.clone(), Arc::clone(&surveyor)),
+        deeds: Deeds::new(machine.clone(), surveyor, links.restarts.clone(), answers),
+        machine,
+        watcher: Watcher::new(),
+        ladder: Ladder::new(policy, Limits::default()),
+        history,
+        asked: HashMap::new(),
+        next_wish: 0,
+        words: BTreeMap::new(),
+        last: None,
+        now,
+    };
+    loop {
+        let wait = watching.wait(*links.lookers.borrow());
+        tokio::select! {
+            changed = links.configuration.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                let policy = links.configuration.borrow_and_update().policy;
+                watching.event(&links, Event::PolicySet(policy)).await;
+            }
+            Some(ask) = asks.recv() => watching.ask(&links, ask).await,
+            Some(event) = returned.recv() => watching.event(&links, event).await,
+            // Whoever begins to look gets a fresh picture.
+            _ = links.lookers.changed() => watching.observe(&links).await,
+            () = tokio::time::sleep(wait) => watching.observe(&links).await,
+        }
+    }
+}
+
+struct Watching {
+    machine: Machine,
+    observer: Observer,
+    deeds: Deeds,
+    watcher: Watcher,
+    ladder: Ladder,
+    history: History,
+    asked: HashMap<WishId, mpsc::Sender<protocol::Event>>,
+    next_wish: u64,
+    /// The last verdict of each subject, for the history.
+    words: BTreeMap<Identity, &'static str>,
+    last: Option<(Observed, Vec<Judgement>)>,
+    now: Now,
+}
+
+impl Watching {
+    fn wait(&self, lookers: u32) -> Duration {
+        let (busy, trouble) = match &self.last {
+            Some((observed, judgements)) => {
+                (observed.is_busy(), judgements.iter().any(|judgement| judgement.verdict.is_trouble()))
+            }
+            None => (true, false),
+        };
+        let span = next_interval(lookers, busy, trouble || self.ladder.doing().is_some());
+        let real = self.machine.clock().real_span(span);
+        let now = self.machine.clock().now().awake;
+        let due = self.ladder.deadline().map(|(at, _)| self.machine.clock().real_span(at.since(now)));
+        due.map_or(real, |due| due.min(real)).max(LEAST_REAL_INTERVAL)
+    }
+
+    async fn observe(&mut self, links: &Links) {
+        let seen = links.seen.borrow().clone();
+        let Some(seen) = seen else { return };
+        let now = self.machine.clock().now();
+        let gap = (now.wall - self.now.wall).saturating_sub(now.awake.since(self.now.awake));
+        if gap > SLEPT {
+            self.watcher.woke(now);
+            self.step(links, now, Event::Woke).await;
+        }
+        self.now = now;
+        let observed = self.observer.observe(&seen).await;
+        // Observing takes a moment; what was seen is as old as its end.
+        let now = self.machine.clock().now();
+        let judgements = self.watcher.observe(now, &observed.observation);
+        self.record(now, &observed, &judgements);
+        let watched = view::watched(&self.machine, now, &observed, &judgements, self.ladder.policy());
+        self.unexpected_models(links, &observed).await;
+        self.last = Some((observed, judgements.clone()));
+        links.watched.send_replace(Some(Arc::new(watched)));
+        self.step(links, now, Event::Judged(judgements)).await;
+        self.step(links, now, Event::Tick).await;
+    }
+
+    async fn event(&mut self, links: &Links, event: Event) {
+        let now = self.machine.clock().now();
+        self.step(links, now, event).await;
+    }
+
+    async fn step(&mut self, links: &Links, now: Now, event: Event) {
+        for effect in self.ladder.step(now, event) {
+            self.perform(links, now, effect).await;
+        }
+    }
+
+    async fn perform(&mut self, links: &Links, now: Now, effect: Effect) {
+        let port = links.seen.borrow().as_ref().map_or(self.machine.default_port(), |seen| seen.look.port);
+        match effect {
+            Effect::SaveEvidence { life, judgement } => {
+                let last = self.last.as_ref().map(|(observed, _)| format!("{:#?}", observed.observation));
+                self.deeds.save_evidence(life, &judgement, last.unwrap_or_default(), now.wall);
+            }
+            Effect::SignalRunner { life, id, signal } => {
+                let words = format!("{signal:?} to runner {}", id.pid);
+                tracing::warn!(pid = id.pid, ?signal, "a runner is signalled");
+                self.note(now, Kind::Kill, id.pid.to_string(), words);
+                self.deeds.signal(life, id, signal);
+            }
+            Effect::Unload { life, model } => self.deeds.unload(life, model, port),
+            Effect::RestartThroughOwner { life, cause } => {
+                self.note(now, Kind::Restart, cause.word().to_owned(), "restart through the owner".to_owned());
+                self.deeds.restart(life);
+            }
+            Effect::Verify { life, check } => self.deeds.verify(life, check, port),
+            Effect::Alert(notice) => {
+                self.note(now, Kind::Alert, notice.kind.to_owned(), notice.message.clone());
+                let _ = links.notices.send(notice).await;
+            }
+            Effect::GiveUp { cause, why } => {
+                self.note(now, Kind::Outcome, cause.word().to_owned(), format!("given up: {why}"));
+            }
+            Effect::Finish { wish, finish } => self.finish(wish, finish).await,
+        }
+    }
+
+    async fn finish(&mut self, wish: WishId, finish: Finish) {
+        let Some(events) = self.asked.remove(&wish) else { return };
+        let mut ending = match finish {
+            Finish::Done => Ending::new(protocol::Outcome::Changed),
+            Finish::Refused(why) => Ending::failed(Failure::new("refused", format!("{why}; nothing was done"), "")),
+            Finish::Failed(why) => Ending::failed(Failure::new(
+                "not-done",
+                why,
+                "look at `stablehand why`; `stablehand restart` restarts all of Ollama",
+            )),
+        };
+        ending.simulated = crate::translation::simulated(&self.machine);
+        let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
+    }
+
+    async fn ask(&mut self, links: &Links, ask: Ask) {
+        // A person's wish is about what is there now, not about the last look.
+        self.observe(links).await;
+        let wanted = match ask.what {
+            What::Unload(model) => match self.loaded(&model) {
+                Ok(()) => Wanted::Unload { model },
+                Err(failure) => return refuse(&ask.events, failure).await,
+            },
+            What::Stop { model, force } => match self.runner_of(&model) {
+                Ok(id) => Wanted::EndRunner { id, force },
+                Err(failure) => return refuse(&ask.events, failure).await,
+            },
+        };
+        self.next_wish += 1;
+        let wish = WishId(self.next_wish);
+        self.asked.insert(wish, ask.events);
+        self.event(links, Event::PersonAsked { wish, ask: wanted }).await;
+    }
+
+    fn runner_of(&self, model: &str) -> Result<Identity, Failure> {
+        let runners = self.last.iter().flat_map(|(observed, _)| &observed.observation.runners);
+        let of_model = |runner: &&stablehand_engine::stall::evidence::RunnerSeen| {
+            runner.model.known().is_some_and(|known| same_model(known, model))
+        };
+        runners.clone().find(of_model).map(|runner| runner.id).ok_or_else(|| {
+            let there: Vec<_> = runners.filter_map(|runner| runner.model.known().cloned()).collect();
+            not_there(model, "no runner has", &there)
+        })
+    }
+
+    fn loaded(&self, model: &str) -> Result<(), Failure> {
+        let Some((observed, _)) = &self.last else {
+            return Err(Failure::new("not-watched-yet", "nothing was watched yet; nothing was done", "try again"));
+        };
+        match &observed.listed {
+            stablehand_engine::Known::Is(listed) if !listed.keys().any(|known| same_model(known, model)) => {
+                let there: Vec<_> = listed.keys().cloned().collect();
+                Err(not_there(model, "the server has not loaded", &there))
+            }
+            stablehand_engine::Known::Is(_) | stablehand_engine::Known::Unknown(_) => Ok(()),
+        }
+    }
+
+    async fn unexpected_models(&mut self, links: &Links, observed: &Observed) {
+        let allowed = links.configuration.borrow().allowed_models.clone();
+        if allowed.is_empty() {
+            return;
+        }
+        let models: Vec<String> =
+            observed.listed.known().map(|listed| listed.keys().cloned().collect()).unwrap_or_default();
+        for model in models.into_iter().filter(|model| !allowed.iter().any(|one| same_model(one, model))) {
+            let notice = Notice {
+                kind: "unexpected-model",
+                message: format!("{model} was loaded, and is not among the allowed models"),
+                action: format!("stablehand unload {model}"),
+            };
+            let _ = links.notices.send(notice).await;
+        }
+    }
+
+    fn note(&self, at: Now, kind: Kind, subject: String, words: String) {
+        self.history.note(Entry { at: at.wall, kind, subject, words, detail_json: String::new() });
+    }
+
+    fn record(&mut self, now: Now, observed: &Observed, judgements: &[Judgement]) {
+        let points = view::points(now.wall, observed);
+        let points: Vec<Point<'_>> =
+            points.iter().map(|(series, value)| Point::new(now.wall, series.as_str(), *value)).collect();
+        self.history.record(&points);
+        let mut words = BTreeMap::new();
+        for judgement in judgements {
+            let (id, word) = (judgement.subject.id(), judgement.verdict.word());
+            words.insert(id, word);
+            if self.words.get(&id) != Some(&word) {
+                let text = format!("{}: {judgement}", judgement.verdict);
+                self.note(now, Kind::Verdict, judgement.subject.to_string(), text);
+            }
+        }
+        self.words = words;
+    }
+}
+
+async fn refuse(events: &mpsc::Sender<protocol::Event>, failure: Failure) {
+    let _ = events.send(protocol::Event::Result(Box::new(Ending::failed(failure)))).await;
+}
+
+fn not_there(model: &str, what: &str, there: &[String]) -> Failure {
+    let hint = if there.is_empty() { "no model is loaded".to_owned() } else { format!("loaded: {}", there.join(", ")) };
+    Failure::new("no-such-model-loaded", format!("{what} {model}; nothing was done"), hint)
+}
+
+/// A name without a tag means `latest`.
+fn same_model(known: &str, asked: &str) -> bool {
+    known == asked || known == format!("{asked}:latest") || format!("{known}:latest") == asked
+}

@@ -1,0 +1,357 @@
+//! One observation: processes, their own ports, `/api/ps`, connections, the log and the machine, joined into the
+//! engine's terms.
+
+use crate::looking::Seen;
+use crate::models::ModelNames;
+use futures_util::future::join_all;
+use stablehand_engine::Known;
+use stablehand_engine::owner::{Owner, Ownership};
+use stablehand_engine::process::{Identity, Role, RunnerArgs, Sighting};
+use stablehand_engine::stall::evidence::{
+    Health, Listing, MachineSeen, Observation, ProcessState, RunnerSeen, ServerSeen, Waiting,
+};
+use stablehand_engine::time::{Awake, Wall};
+use stablehand_ollama::client::Client;
+use stablehand_ollama::log::Parser;
+use stablehand_ollama::log::follower::{Follower, Piece, Start};
+use stablehand_ollama::log_statistics::{LivingRunner, LogView, Statistics};
+use stablehand_ollama::runner::{Look, RunnerClient, evidence};
+use stablehand_platform::connections::{Connection, Connections};
+use stablehand_platform::machine::Machine;
+use stablehand_platform::sampling::{ProcessSample, RunState, Sample, Sampler};
+use stablehand_platform::server_log::{LogSource, server_log};
+use stablehand_platform::survey::Surveyor;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+/// The whole process table is gone through this often; in between only known processes are looked at.
+const TABLE_INTERVAL: Duration = Duration::from_secs(10);
+/// `/api/ps` takes locks in the server; it is not asked more often.
+const PS_INTERVAL: Duration = Duration::from_secs(3);
+/// How long each answer may take, in real time.
+const ANSWER: Duration = Duration::from_secs(2);
+/// How much of the log is read in one observation.
+const LOG_BYTES: u64 = 32 << 20;
+/// Of a longer line only the beginning is looked at.
+const LINE_BYTES: usize = 16 << 10;
+
+/// What was observed: the engine's part, and what people want to see beside it.
+#[derive(Debug)]
+pub struct Observed {
+    /// For the engine.
+    pub observation: Observation,
+    /// The machine and the processes.
+    pub sample: Sample,
+    /// Connections to the server.
+    pub connections: Known<Vec<Connection>>,
+    /// What `/api/ps` lists, with the time until which it stays.
+    pub listed: Known<BTreeMap<String, Wall>>,
+    /// What the log tells; unknown where it cannot be read.
+    pub log: Known<LogView>,
+    /// Whether the numbers of waiting requests are known.
+    pub waiting: Known<Waiting>,
+}
+
+impl Observed {
+    /// Whether a request is being worked on or a model loaded.
+    pub fn is_busy(&self) -> bool {
+        let busy = |runner: &RunnerSeen| match &runner.slots {
+            Known::Is(slots) => slots.iter().any(|slot| slot.busy),
+            Known::Unknown(_) => true,
+        };
+        self.observation.server.loading || self.observation.runners.iter().any(busy)
+    }
+}
+
+/// Makes observations.
+#[derive(Debug)]
+pub struct Observer {
+    machine: Machine,
+    surveyor: Arc<Mutex<Surveyor>>,
+    sampler: Sampler,
+    connections: Connections,
+    names: ModelNames,
+    table: Vec<Sighting>,
+    table_at: Option<Awake>,
+    ps: Option<(Awake, Known<BTreeMap<String, Wall>>)>,
+    log: Option<(PathBuf, Follower)>,
+    statistics: Statistics,
+    failures: u64,
+}
+
+impl Observer {
+    /// An observer that has seen nothing.
+    pub fn new(machine: Machine, surveyor: Arc<Mutex<Surveyor>>) -> Self {
+        let sampler = Sampler::new(machine.clone());
+        let sampler = match std::env::current_exe() {
+            Ok(program) => sampler.asking_metal_through(program),
+            Err(_) => sampler,
+        };
+        Self {
+            sampler,
+            connections: Connections::new(machine.clone()),
+            surveyor,
+            names: ModelNames::default(),
+            table: vec![],
+            table_at: None,
+            ps: None,
+            log: None,
+            statistics: Statistics::new(),
+            failures: 0,
+            machine,
+        }
+    }
+
+    /// One observation of the server that the last look found.
+    pub async fn observe(&mut self, seen: &Seen) -> Observed {
+        let now = self.machine.clock().now();
+        self.look_at_table(now.awake).await;
+        let port = seen.look.port;
+        let client = Client::new(std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, port))).ok();
+        let runners: Vec<(Sighting, RunnerArgs)> = self
+            .table
+            .iter()
+            .filter_map(|sighting| match &sighting.role {
+                Role::Runner(args) => Some((sighting.clone(), args.clone())),
+                Role::Gui { .. } | Role::Shim { .. } | Role::Serve => None,
+            })
+            .collect();
+        let server = seen.look.ownership.server();
+        let ids: Vec<Identity> = runners.iter().map(|(sighting, _)| sighting.process.id).chain(server).collect();
+        let sample = self.sampler.sample(&ids).await;
+        let looks = join_all(runners.iter().map(|(_, args)| look_at(args))).await;
+        let answers = match client {
+            Some(client) if server.is_some() => client.version(ANSWER).await.is_ok(),
+            Some(_) | None => false,
+        };
+        let listed = self.listed(now.awake, client.filter(|_| answers)).await;
+        let log = self.follow(seen, &runners, now.wall);
+        let connections = without_ourselves(self.connections.look(port));
+        let view = log.known();
+        let seen_runners: Vec<RunnerSeen> = runners
+            .iter()
+            .zip(&looks)
+            .map(|((sighting, args), look)| self.runner(sighting, args, look.as_ref(), &sample, view, &listed, server))
+            .collect();
+        let waiting = waiting(&connections, &seen_runners);
+        let observation = Observation {
+            server: self.server(server, answers, &listed, view, &seen_runners, &waiting, &connections, now.awake),
+            runners: seen_runners,
+            machine: machine_seen(&sample),
+        };
+        Observed { observation, sample, connections, listed, log, waiting }
+    }
+
+    async fn look_at_table(&mut self, now: Awake) {
+        let due = self.table_at.is_none_or(|at| now.since(at) >= TABLE_INTERVAL);
+        // A runner that ended or a load under way means that the table has changed or will.
+        let moved = self.statistics.snapshot(Wall::default()).loading().is_some();
+        if due
+            || moved
+            || self.table.iter().any(|sighting| !stablehand_platform::processes::is_alive(sighting.process.id))
+        {
+            self.table = self.surveyor.lock().await.sightings();
+            self.table_at = Some(now);
+        }
+    }
+
+    async fn listed(&mut self, now: Awake, client: Option<Client>) -> Known<BTreeMap<String, Wall>> {
+        let Some(client) = client else {
+            self.ps = None;
+            return Known::unknown("the server does not answer");
+        };
+        if let Some((at, listed)) = &self.ps
+            && now.since(*at) < PS_INTERVAL
+            && listed.known().is_some()
+        {
+            return listed.clone();
+        }
+        let listed = match client.ps(ANSWER).await {
+            Ok(loaded) => {
+                let until = |expires: Known<Wall>| expires.known().copied().unwrap_or(Wall::from_unix_ms(i64::MAX));
+                Known::Is(loaded.models.into_iter().map(|model| (model.name, until(model.expires_at))).collect())
+            }
+            Err(error) => Known::unknown(error.to_string()),
+        };
+        self.ps = Some((now, listed.clone()));
+        listed
+    }
+
+    fn follow(&mut self, seen: &Seen, runners: &[(Sighting, RunnerArgs)], now: Wall) -> Known<LogView> {
+        let owner: Option<&Owner> = match &seen.look.ownership {
+            Ownership::One { owner, .. } | Ownership::Contested { holder: owner, .. } => Some(owner),
+            Ownership::Foreign(_) | Ownership::Absent | Ownership::Unknown(_) => None,
+        };
+        let path = match owner.map(|owner| server_log(&self.machine, owner)) {
+            Some(LogSource::File(path)) => path,
+            Some(LogSource::Journal { unit, .. }) => {
+                return Known::unknown(format!("the journal of {unit} is not followed"));
+            }
+            Some(LogSource::Nowhere(reason)) => return Known::Unknown(reason),
+            None => return Known::unknown("no owner of the server is known"),
+        };
+        let followed = self.log.take().filter(|(known, _)| *known == path);
+        let (path, mut follower) = followed.unwrap_or_else(|| {
+            let follower = Follower::new(&path, Start::End, LINE_BYTES);
+            (path, follower)
+        });
+        let living: Vec<LivingRunner> = runners.iter().map(|(_, args)| LivingRunner::from(args)).collect();
+        self.statistics.living(now, &living);
+        let parser = Parser::local();
+        let statistics = &mut self.statistics;
+        let polled = follower.poll(LOG_BYTES, |piece| match piece {
+            Piece::Line { bytes, .. } => statistics.line(now, &parser.line(bytes)),
+            Piece::Rotated | Piece::Truncated => {}
+        });
+        let view = match polled {
+            Ok(_) => Known::Is(self.statistics.snapshot(now)),
+            Err(error) => Known::unknown(format!("{} cannot be read: {error}", path.display())),
+        };
+        self.log = Some((path, follower));
+        view
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "each is one source of an observation")]
+    fn runner(
+        &mut self,
+        sighting: &Sighting,
+        args: &RunnerArgs,
+        look: Option<&Look>,
+        sample: &Sample,
+        log: Option<&LogView>,
+        listed: &Known<BTreeMap<String, Wall>>,
+        server: Option<Identity>,
+    ) -> RunnerSeen {
+        let process = &sighting.process;
+        let model = match &args.model {
+            Known::Is(model) => Known::Is(self.names.name_of(&self.machine, model)),
+            Known::Unknown(reason) => Known::Unknown(reason.clone()),
+        };
+        let said = args.port.known().and_then(|port| log?.runner(*port));
+        let told = look.map(|look| evidence(look, |slot, task| said?.prompt_tokens_total(slot, task)));
+        let usage = sample.processes.iter().find(|one| one.id == process.id);
+        let listing = match (listed, &model) {
+            (Known::Is(listed), Known::Is(model)) => {
+                Known::Is(listed.get(model).map_or(Listing::Absent, |until| Listing::Until(*until)))
+            }
+            (Known::Unknown(reason), _) | (_, Known::Unknown(reason)) => Known::Unknown(reason.clone()),
+        };
+        RunnerSeen {
+            id: process.id,
+            kind: args.kind,
+            model,
+            server: server
+                .filter(|server| process.parent == Some(server.pid))
+                .or_else(|| self.living_parent(process.parent)),
+            started: process.started,
+            state: usage.map_or(ProcessState::Alive, state),
+            cpu: usage.map_or_else(|| Known::unknown("it was not sampled"), |usage| usage.cpu.clone()),
+            footprint_bytes: usage.map_or_else(
+                || Known::unknown("it was not sampled"),
+                |usage| usage.footprint.as_ref().map(|footprint| footprint.bytes),
+            ),
+            health: told.as_ref().map_or(Health::Unknown, |told| told.health),
+            slots: told.as_ref().map_or_else(|| Known::unknown("its port is not known"), |told| told.slots.clone()),
+            decode_total: told.map_or_else(|| Known::unknown("its port is not known"), |told| told.decode_total),
+            log_progress: said.and_then(|said| said.progress.known().copied().flatten()),
+            finished: said.and_then(|said| said.finished.known().cloned()).unwrap_or_default(),
+            listed: listing,
+            tickets: None,
+            gateway_bytes: None,
+        }
+    }
+
+    fn living_parent(&self, parent: Option<u32>) -> Option<Identity> {
+        let parent = self.table.iter().find(|sighting| Some(sighting.process.id.pid) == parent)?;
+        let serves = matches!(parent.role, Role::Serve);
+        (serves && stablehand_platform::processes::is_alive(parent.process.id)).then_some(parent.process.id)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "each is one source of an observation")]
+    fn server(
+        &mut self,
+        id: Option<Identity>,
+        answers: bool,
+        listed: &Known<BTreeMap<String, Wall>>,
+        log: Option<&LogView>,
+        runners: &[RunnerSeen],
+        waiting: &Known<Waiting>,
+        connections: &Known<Vec<Connection>>,
+        now: Awake,
+    ) -> ServerSeen {
+        let failures = log.map_or(self.failures, LogView::failures);
+        let new = u32::try_from(failures.saturating_sub(self.failures)).unwrap_or(u32::MAX);
+        self.failures = failures;
+        let loading = log.is_some_and(|log| log.loading().is_some())
+            || runners.iter().any(|runner| runner.health == Health::Loading);
+        let oldest = match (waiting, connections) {
+            (Known::Is(waiting), Known::Is(open)) if waiting.at_most > 0 => open
+                .iter()
+                .map(|connection| now.since(connection.since))
+                .max()
+                .map_or_else(|| Known::unknown("nobody is connected"), Known::Is),
+            (Known::Is(_), Known::Is(_)) => Known::unknown("nobody waits"),
+            (Known::Unknown(reason), _) | (_, Known::Unknown(reason)) => Known::Unknown(reason.clone()),
+        };
+        ServerSeen {
+            id,
+            answers,
+            ps_answers: if answers { Known::Is(listed.known().is_some()) } else { Known::unknown("it was not asked") },
+            loading,
+            waiting: waiting.known().copied().unwrap_or_default(),
+            oldest_wait: oldest,
+            failures: new,
+        }
+    }
+}
+
+async fn look_at(args: &RunnerArgs) -> Option<Look> {
+    let port = args.port.known()?;
+    Some(RunnerClient::new(*port).look(args.kind, ANSWER).await)
+}
+
+fn state(usage: &ProcessSample) -> ProcessState {
+    match usage.state {
+        Known::Is(RunState::Stopped) => ProcessState::Stopped,
+        Known::Is(RunState::Zombie | RunState::Gone) => ProcessState::Gone,
+        Known::Is(RunState::Running) | Known::Unknown(_) => ProcessState::Alive,
+    }
+}
+
+/// Our own questions are connections too.
+fn without_ourselves(connections: Known<Vec<Connection>>) -> Known<Vec<Connection>> {
+    let us = std::process::id();
+    connections.map(|open| {
+        open.into_iter().filter(|connection| connection.client.known().is_none_or(|client| client.pid != us)).collect()
+    })
+}
+
+/// Without a gateway the number of waiting requests is an interval: a connection that is kept open looks like one that
+/// waits. Nobody waits while a slot is free.
+fn waiting(connections: &Known<Vec<Connection>>, runners: &[RunnerSeen]) -> Known<Waiting> {
+    let open = match connections {
+        Known::Is(open) => u32::try_from(open.len()).unwrap_or(u32::MAX),
+        Known::Unknown(reason) => return Known::Unknown(reason.clone()),
+    };
+    let mut busy = 0;
+    for runner in runners {
+        match &runner.slots {
+            Known::Is(slots) => busy += u32::try_from(slots.iter().filter(|slot| slot.busy).count()).unwrap_or(0),
+            Known::Unknown(_) => return Known::Is(Waiting { at_least: 0, at_most: open }),
+        }
+    }
+    Known::Is(Waiting { at_least: 0, at_most: open.saturating_sub(busy) })
+}
+
+fn machine_seen(sample: &Sample) -> MachineSeen {
+    MachineSeen {
+        swap_in_bytes_per_s: sample.memory.swap_in.bytes_per_s.known().copied(),
+        swap_out_bytes_per_s: sample.memory.swap_out.bytes_per_s.known().copied(),
+        pressure: sample.memory.pressure.known().map(|pressure| pressure.level()),
+        gpu_percent: sample.gpu.utilisation_percent.known().copied(),
+        throttled: sample.thermal.throttled.known().copied(),
+    }
+}

@@ -1,0 +1,553 @@
+//! The machine: one operation at a time, each stage with a deadline that has a name.
+
+use super::{
+    Ask, Cause, Check, Effect, Event, FAST_FAILURES_ALLOWED, Finish, Life, Limits, Notice, Policy, Signal, WishId,
+};
+use crate::process::Identity;
+use crate::stall::{Judgement, Rung, Subject, Verdict};
+use crate::time::{Awake, Now};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// Evidence is worth a moment, not the recovery.
+const SAVE_LONGEST: Duration = Duration::from_secs(5);
+/// A hung runner does not come back to its signal handler; SIGTERM is for one that is not as hung as it looks.
+const TERM_LONGEST: Duration = Duration::from_millis(500);
+/// A runner that a person ends gently may finish what it does.
+const GENTLE_LONGEST: Duration = Duration::from_secs(10);
+const KILL_LONGEST: Duration = Duration::from_secs(5);
+const UNLOAD_LONGEST: Duration = Duration::from_secs(30);
+const RESTART_LONGEST: Duration = Duration::from_secs(300);
+/// The next request may have to load the model first, under paging.
+const VERIFY_LONGEST: Duration = Duration::from_secs(900);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// The ladder. One task owns it.
+#[derive(Debug)]
+pub struct Ladder {
+    policy: Policy,
+    limits: Limits,
+    pinned: BTreeSet<String>,
+    judged: Vec<Judgement>,
+    operation: Option<Operation>,
+    asked: VecDeque<(WishId, Ask)>,
+    last_life: Life,
+    /// Steps of the last hour.
+    steps: VecDeque<Awake>,
+    causes: BTreeMap<Cause, Memory>,
+    told: BTreeSet<(Identity, &'static str)>,
+    held_told: bool,
+    held_until: Option<(Awake, &'static str)>,
+}
+
+/// What is remembered of a cause.
+#[derive(Debug, Default)]
+struct Memory {
+    last_step: Option<Awake>,
+    /// Steps in this row.
+    steps: u32,
+    fast_failures: u32,
+    escalated: bool,
+    given_up: bool,
+}
+
+#[derive(Debug)]
+struct Operation {
+    /// Of the effect that is to be answered next.
+    life: Life,
+    rung: Rung,
+    target: Target,
+    origin: Origin,
+    stage: Stage,
+    since: Awake,
+}
+
+#[derive(Debug)]
+enum Target {
+    Runner { id: Identity, model: Option<String> },
+    Model(String),
+    Server,
+}
+
+#[derive(Debug)]
+enum Origin {
+    Judged { cause: Cause, judgement: Box<Judgement> },
+    Person { wish: WishId, force: bool },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Saving,
+    Terminating,
+    Killing,
+    Unloading,
+    Restarting,
+    Verifying,
+}
+
+impl Stage {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Saving => "evidence is saved",
+            Self::Terminating => "runner ends on SIGTERM",
+            Self::Killing => "runner ends on SIGKILL",
+            Self::Unloading => "model is unloaded",
+            Self::Restarting => "server is restarted",
+            Self::Verifying => "next request is answered",
+        }
+    }
+}
+
+impl Ladder {
+    /// A ladder on which nothing was done yet.
+    pub fn new(policy: Policy, limits: Limits) -> Self {
+        Self {
+            policy,
+            limits,
+            pinned: BTreeSet::new(),
+            judged: vec![],
+            operation: None,
+            asked: VecDeque::new(),
+            last_life: Life(0),
+            steps: VecDeque::new(),
+            causes: BTreeMap::new(),
+            told: BTreeSet::new(),
+            held_told: false,
+            held_until: None,
+        }
+    }
+
+    /// How far it may go by itself.
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// The causes that were given up; a person's [`Ask::TryAgain`] takes them up again.
+    pub fn given_up(&self) -> impl Iterator<Item = Cause> {
+        self.causes.iter().filter(|(_, memory)| memory.given_up).map(|(cause, _)| *cause)
+    }
+
+    /// The name of what is being done, if anything is.
+    pub fn doing(&self) -> Option<&'static str> {
+        self.operation.as_ref().map(|operation| operation.stage.name())
+    }
+
+    /// The next moment at which [`Event::Tick`] is wanted, and what it is about.
+    pub fn deadline(&self) -> Option<(Awake, &'static str)> {
+        match &self.operation {
+            Some(operation) => Some((operation.since + operation.longest(), operation.stage.name())),
+            None => self.held_until,
+        }
+    }
+
+    /// Takes an event.
+    pub fn step(&mut self, now: Now, event: Event) -> Vec<Effect> {
+        let mut effects = vec![];
+        match event {
+            Event::Judged(judged) => {
+                self.judged = judged;
+                self.tell(&mut effects);
+            }
+            Event::Done { life } => self.answered(now, life, Ok(()), &mut effects),
+            Event::Failed { life, why } => self.answered(now, life, Err(why), &mut effects),
+            Event::Verified { life, outcome } => self.verified(life, outcome, &mut effects),
+            Event::Tick => (),
+            Event::Woke => self.woke(now),
+            Event::PersonAsked { wish, ask } => self.asked.push_back((wish, ask)),
+            Event::PolicySet(policy) => self.policy = policy,
+            Event::PinnedSet(pinned) => self.pinned = pinned,
+        }
+        self.overdue(now, &mut effects);
+        self.begin_asked(now, &mut effects);
+        self.begin_judged(now, &mut effects);
+        effects
+    }
+
+    /// Trouble is told when it appears, once for each subject and kind.
+    fn tell(&mut self, effects: &mut Vec<Effect>) {
+        let mut there = BTreeSet::new();
+        for judgement in self.judged.iter().filter(|judgement| judgement.verdict.is_trouble()) {
+            let key = (judgement.subject.id(), judgement.verdict.word());
+            if !self.told.contains(&key) {
+                effects.push(Effect::Alert(Notice::trouble(judgement)));
+            }
+            there.insert(key);
+        }
+        self.told = there;
+    }
+
+    /// A suspicion from before a sleep is worth nothing.
+    fn woke(&mut self, now: Now) {
+        let Some(operation) = &mut self.operation else { return };
+        operation.since = now.awake;
+        let called_off = matches!(operation.origin, Origin::Judged { .. })
+            && matches!(operation.stage, Stage::Saving | Stage::Terminating);
+        self.judged.clear();
+        if called_off {
+            self.operation = None;
+        }
+    }
+
+    fn answered(&mut self, now: Now, life: Life, answer: Result<(), String>, effects: &mut Vec<Effect>) {
+        let Some(stage) = self.operation.as_ref().filter(|running| running.life == life).map(|running| running.stage)
+        else {
+            return;
+        };
+        match (stage, answer) {
+            // What could not be kept does not keep a machine from being freed.
+            (Stage::Saving, Ok(()) | Err(_)) => self.after_saving(now, effects),
+            (Stage::Terminating, Ok(())) | (Stage::Killing, Ok(())) => self.verify(now, effects),
+            (Stage::Unloading, Ok(())) | (Stage::Restarting, Ok(())) => self.verify(now, effects),
+            (Stage::Terminating, Err(why)) => self.after_term(now, why, effects),
+            (Stage::Killing | Stage::Unloading | Stage::Restarting, Err(why)) => self.fail(now, why, effects),
+            (Stage::Verifying, Ok(()) | Err(_)) => (),
+        }
+    }
+
+    fn verified(&mut self, life: Life, outcome: Result<(), String>, effects: &mut Vec<Effect>) {
+        let verifying = |running: &&Operation| running.life == life && running.stage == Stage::Verifying;
+        if self.operation.as_ref().filter(verifying).is_none() {
+            return;
+        }
+        match outcome {
+            Ok(()) => self.finish(effects),
+            Err(why) => self.not_helped(why, effects),
+        }
+    }
+
+    fn overdue(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let Some(operation) = &self.operation else { return };
+        if now.awake < operation.since + operation.longest() {
+            return;
+        }
+        let why = format!("not within {:?}: {}", operation.longest(), operation.stage.name());
+        match operation.stage {
+            Stage::Saving => self.after_saving(now, effects),
+            Stage::Terminating => self.after_term(now, why, effects),
+            Stage::Killing | Stage::Unloading | Stage::Restarting => self.fail(now, why, effects),
+            Stage::Verifying => self.not_helped(why, effects),
+        }
+    }
+
+    fn begin_asked(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        while let Some((wish, ask)) = self.asked.front().cloned() {
+            let waits_for_request = |running: &Operation| {
+                running.stage == Stage::Verifying && matches!(running.origin, Origin::Judged { .. })
+            };
+            if self.operation.as_ref().is_some_and(waits_for_request) {
+                self.operation = None;
+            }
+            if self.operation.is_some() {
+                return;
+            }
+            self.asked.pop_front();
+            match ask {
+                Ask::TryAgain => {
+                    self.causes.clear();
+                    self.held_told = false;
+                    effects.push(Effect::Finish { wish, finish: Finish::Done });
+                }
+                Ask::Unload { model } => {
+                    let origin = Origin::Person { wish, force: false };
+                    self.begin(now, Rung::Unload, Target::Model(model), origin, effects);
+                }
+                Ask::EndRunner { id, force } => match self.runner(id) {
+                    Some(judgement) => {
+                        let judgement = judgement.clone();
+                        let target = Target::Runner { id, model: judgement.subject.model().map(str::to_owned) };
+                        self.begin(now, Rung::EndRunner, target, Origin::Person { wish, force }, effects);
+                    }
+                    None => {
+                        let why = format!("process {} is no runner any more; nothing was done", id.pid);
+                        effects.push(Effect::Finish { wish, finish: Finish::Refused(why) });
+                    }
+                },
+            }
+        }
+    }
+
+    fn begin_judged(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        self.held_until = None;
+        if self.operation.is_some() {
+            return;
+        }
+        while self.steps.front().is_some_and(|step| now.awake.since(*step) >= HOUR) {
+            self.steps.pop_front();
+        }
+        // Runners first: ending one often frees the server too, and costs less.
+        let mut candidates: Vec<(Rung, Cause, Judgement)> = self
+            .judged
+            .iter()
+            .filter_map(|judgement| Some((judgement.may_recover?, Cause::of(&judgement.verdict)?, judgement.clone())))
+            .collect();
+        candidates.sort_by_key(|(rung, cause, _)| (*rung, *cause));
+        for (rung, cause, judgement) in candidates {
+            if self.operation.is_none() {
+                self.consider(now, rung, cause, judgement, effects);
+            }
+        }
+    }
+
+    fn consider(&mut self, now: Now, rung: Rung, cause: Cause, judgement: Judgement, effects: &mut Vec<Effect>) {
+        if self.policy < needed_for(rung) || self.loads_pinned() {
+            return;
+        }
+        let limits = self.limits;
+        let memory = self.causes.entry(cause).or_default();
+        if memory.given_up {
+            return;
+        }
+        let last = memory.last_step.map(|step| now.awake.since(step));
+        if let (Some(step), Some(ago)) = (memory.last_step, last)
+            && ago < limits.cooldown
+        {
+            self.hold((step + limits.cooldown, "cooldown"));
+            return;
+        }
+        let oldest = self.steps.front().copied();
+        if let Some(oldest) = oldest
+            && u32::try_from(self.steps.len()).unwrap_or(u32::MAX) >= limits.per_hour
+        {
+            self.hold((oldest + HOUR, "cap per hour"));
+            if !self.held_told {
+                self.held_told = true;
+                let why = format!("{} steps of recovery within an hour are the most", limits.per_hour);
+                effects.push(Effect::Alert(Notice::held(&judgement, &why)));
+            }
+            return;
+        }
+        self.held_told = false;
+        match last {
+            Some(ago) if ago < limits.fast => memory.fast_failures += u32::from(memory.fast_failures < memory.steps),
+            Some(_) | None => *memory = Memory::default(),
+        }
+        if memory.fast_failures >= FAST_FAILURES_ALLOWED {
+            let why = "the same came back soon after each step";
+            return self.escalate(now, rung, cause, judgement, why, effects);
+        }
+        self.begin_for(now, rung, cause, judgement, effects);
+    }
+
+    /// The next rung, once; then a person.
+    fn escalate(
+        &mut self,
+        now: Now,
+        rung: Rung,
+        cause: Cause,
+        judgement: Judgement,
+        why: &str,
+        effects: &mut Vec<Effect>,
+    ) {
+        let memory = self.causes.entry(cause).or_default();
+        if self.policy == Policy::All && rung != Rung::RestartServer && !memory.escalated {
+            memory.escalated = true;
+            return self.begin_for(now, Rung::RestartServer, cause, judgement, effects);
+        }
+        memory.given_up = true;
+        effects.push(Effect::Alert(Notice::gave_up(cause, &judgement, why)));
+        effects.push(Effect::GiveUp { cause, why: why.to_owned() });
+    }
+
+    fn begin_for(&mut self, now: Now, rung: Rung, cause: Cause, judgement: Judgement, effects: &mut Vec<Effect>) {
+        let model = judgement.subject.model().map(str::to_owned);
+        let target = match (rung, &judgement.subject, model) {
+            (Rung::RestartServer, _, _) | (_, Subject::Server { .. }, _) => Target::Server,
+            (Rung::Unload, Subject::Runner { .. }, Some(model)) => Target::Model(model),
+            (Rung::EndRunner, Subject::Runner { id, model: _ }, model) => Target::Runner { id: *id, model },
+            // A model without a name cannot be unloaded by it.
+            (Rung::Unload, Subject::Runner { .. }, None) => return,
+        };
+        let rung = if matches!(target, Target::Server) { Rung::RestartServer } else { rung };
+        self.begin(now, rung, target, Origin::Judged { cause, judgement: Box::new(judgement) }, effects);
+    }
+
+    fn begin(&mut self, now: Now, rung: Rung, target: Target, origin: Origin, effects: &mut Vec<Effect>) {
+        let judgement = match (&origin, &target) {
+            (Origin::Judged { cause: _, judgement }, _) => Some(judgement.clone()),
+            (Origin::Person { .. }, Target::Runner { id, .. }) => self.runner(*id).cloned().map(Box::new),
+            (Origin::Person { .. }, Target::Model(_) | Target::Server) => None,
+        };
+        let life = self.next_life();
+        self.operation = Some(Operation { life, rung, target, origin, stage: Stage::Saving, since: now.awake });
+        match judgement {
+            Some(judgement) => effects.push(Effect::SaveEvidence { life, judgement }),
+            None => self.after_saving(now, effects),
+        }
+    }
+
+    fn after_saving(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        if !self.still_judged() {
+            return self.call_off(effects);
+        }
+        let Some(operation) = &self.operation else { return };
+        let counted = match &operation.origin {
+            Origin::Judged { cause, judgement: _ } => Some(*cause),
+            Origin::Person { .. } => None,
+        };
+        if let Some(cause) = counted {
+            self.steps.push_back(now.awake);
+            let memory = self.causes.entry(cause).or_default();
+            memory.last_step = Some(now.awake);
+            memory.steps += 1;
+        }
+        let life = self.next_life();
+        let Some(operation) = &mut self.operation else { return };
+        let cause = counted.unwrap_or(Cause::ServerSilent);
+        let (stage, effect) = match &operation.target {
+            Target::Runner { id, model: _ } => {
+                (Stage::Terminating, Effect::SignalRunner { life, id: *id, signal: Signal::Term })
+            }
+            Target::Model(model) => (Stage::Unloading, Effect::Unload { life, model: model.clone() }),
+            Target::Server => (Stage::Restarting, Effect::RestartThroughOwner { life, cause }),
+        };
+        operation.enter(stage, life, now);
+        effects.push(effect);
+    }
+
+    fn after_term(&mut self, now: Now, why: String, effects: &mut Vec<Effect>) {
+        let Some(Operation { target: Target::Runner { id, .. }, origin, .. }) = &self.operation else { return };
+        let id = *id;
+        let gentle = matches!(origin, Origin::Person { force: false, .. });
+        let moves = |judgement: &Judgement| {
+            matches!(judgement.verdict, Verdict::Prefill { .. } | Verdict::Generating { .. })
+                && matches!(origin, Origin::Judged { .. })
+        };
+        match self.runner(id) {
+            None => self.verify(now, effects),
+            Some(judgement) if moves(judgement) => self.call_off(effects),
+            Some(_) if gentle => {
+                let why = format!("{why}; it was asked to end and lives on; --force ends it at once");
+                self.fail(now, why, effects);
+            }
+            Some(_) => {
+                let life = self.next_life();
+                if let Some(operation) = &mut self.operation {
+                    operation.enter(Stage::Killing, life, now);
+                }
+                effects.push(Effect::SignalRunner { life, id, signal: Signal::Kill });
+            }
+        }
+    }
+
+    fn verify(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let life = self.next_life();
+        let Some(operation) = &mut self.operation else { return };
+        let person = matches!(operation.origin, Origin::Person { .. });
+        let check = match &operation.target {
+            Target::Runner { id, model } => Check::Runner { id: *id, model: model.clone().filter(|_| !person) },
+            Target::Model(model) => Check::Unloaded { model: model.clone(), ask: !person },
+            Target::Server => Check::Server,
+        };
+        operation.enter(Stage::Verifying, life, now);
+        effects.push(Effect::Verify { life, check });
+    }
+
+    fn finish(&mut self, effects: &mut Vec<Effect>) {
+        match self.operation.take().map(|operation| operation.origin) {
+            Some(Origin::Person { wish, force: _ }) => effects.push(Effect::Finish { wish, finish: Finish::Done }),
+            Some(Origin::Judged { cause: _, judgement }) => {
+                effects.push(Effect::Alert(Notice::recovered(&judgement)));
+            }
+            None => (),
+        }
+    }
+
+    fn fail(&mut self, now: Now, why: String, effects: &mut Vec<Effect>) {
+        let Some(operation) = self.operation.take() else { return };
+        match operation.origin {
+            Origin::Person { wish, force: _ } => effects.push(Effect::Finish { wish, finish: Finish::Failed(why) }),
+            Origin::Judged { cause, judgement } => {
+                // A step that did not even take effect is not tried a second time by itself.
+                let rung = operation.rung;
+                self.escalate(now, rung, cause, *judgement, &why, effects);
+            }
+        }
+    }
+
+    /// The step took effect, and what it was for did not come. If the same is judged again soon, that is its second
+    /// failure.
+    fn not_helped(&mut self, why: String, effects: &mut Vec<Effect>) {
+        match self.operation.take().map(|operation| operation.origin) {
+            Some(Origin::Person { wish, force: _ }) => {
+                effects.push(Effect::Finish { wish, finish: Finish::Failed(why) });
+            }
+            Some(Origin::Judged { cause, judgement }) => {
+                self.causes.entry(cause).or_default().fast_failures += 1;
+                effects.push(Effect::Alert(Notice::not_helped(&judgement, &why)));
+            }
+            None => (),
+        }
+    }
+
+    fn call_off(&mut self, effects: &mut Vec<Effect>) {
+        if let Some(Operation { origin: Origin::Person { wish, .. }, .. }) = self.operation.take() {
+            let why = "the runner is gone; nothing was done".to_owned();
+            effects.push(Effect::Finish { wish, finish: Finish::Refused(why) });
+        }
+    }
+
+    /// Whether the newest judgements still ask for the operation.
+    fn still_judged(&self) -> bool {
+        let Some(operation) = &self.operation else { return false };
+        match (&operation.origin, &operation.target) {
+            (Origin::Judged { cause, judgement }, _) => self.judged.iter().any(|newest| {
+                newest.subject.id() == judgement.subject.id()
+                    && newest.may_recover.is_some()
+                    && Cause::of(&newest.verdict) == Some(*cause)
+            }),
+            (Origin::Person { .. }, Target::Runner { id, .. }) => self.runner(*id).is_some(),
+            (Origin::Person { .. }, Target::Model(_) | Target::Server) => true,
+        }
+    }
+
+    /// The newest judgement on a runner whose process is there.
+    fn runner(&self, id: Identity) -> Option<&Judgement> {
+        self.judged.iter().find(|judgement| {
+            matches!(&judgement.subject, Subject::Runner { id: seen, model: _ } if *seen == id)
+                && judgement.verdict != Verdict::DeadButListed
+        })
+    }
+
+    /// Whether a pinned model is being loaded, or one that may be.
+    fn loads_pinned(&self) -> bool {
+        let loading = |judgement: &&Judgement| matches!(judgement.verdict, Verdict::Loading { .. });
+        self.judged.iter().filter(loading).any(|judgement| match judgement.subject.model() {
+            Some(model) => self.pinned.contains(model),
+            None => !self.pinned.is_empty(),
+        })
+    }
+
+    fn hold(&mut self, until: (Awake, &'static str)) {
+        self.held_until = Some(self.held_until.map_or(until, |held| held.min(until)));
+    }
+
+    fn next_life(&mut self) -> Life {
+        self.last_life = Life(self.last_life.0 + 1);
+        self.last_life
+    }
+}
+
+impl Operation {
+    fn enter(&mut self, stage: Stage, life: Life, now: Now) {
+        (self.stage, self.life, self.since) = (stage, life, now.awake);
+    }
+
+    fn longest(&self) -> Duration {
+        match self.stage {
+            Stage::Saving => SAVE_LONGEST,
+            Stage::Terminating if matches!(self.origin, Origin::Person { force: false, .. }) => GENTLE_LONGEST,
+            Stage::Terminating => TERM_LONGEST,
+            Stage::Killing => KILL_LONGEST,
+            Stage::Unloading => UNLOAD_LONGEST,
+            Stage::Restarting => RESTART_LONGEST,
+            Stage::Verifying => VERIFY_LONGEST,
+        }
+    }
+}
+
+fn needed_for(rung: Rung) -> Policy {
+    match rung {
+        Rung::EndRunner | Rung::Unload => Policy::Runner,
+        Rung::RestartServer => Policy::All,
+    }
+}

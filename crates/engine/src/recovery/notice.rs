@@ -1,0 +1,87 @@
+//! What a person is told of stalls and recovery.
+
+use super::Cause;
+use crate::stall::{Judgement, Verdict};
+
+/// Something a person should know, with what can be done about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// The word of its kind: a verdict's, `recovered`, `not-helped`, `recovery-held` or `gave-up`. One of a kind is told a minute.
+    pub kind: &'static str,
+    /// What happened, in a sentence.
+    pub message: String,
+    /// What the person can do: a command.
+    pub action: String,
+}
+
+impl Notice {
+    pub(super) fn trouble(judgement: &Judgement) -> Self {
+        Self {
+            kind: judgement.verdict.word(),
+            message: format!("{}: {} ({judgement})", judgement.subject, judgement.verdict),
+            action: action(judgement),
+        }
+    }
+
+    pub(super) fn recovered(judgement: &Judgement) -> Self {
+        let message =
+            format!("{}: {}; recovered, and the next request was answered", judgement.subject, judgement.verdict);
+        Self { kind: "recovered", message, action: "stablehand history --since 1h".to_owned() }
+    }
+
+    pub(super) fn not_helped(judgement: &Judgement, why: &str) -> Self {
+        let message =
+            format!("{}: {}; the step of recovery has not helped: {why}", judgement.subject, judgement.verdict);
+        Self { kind: "not-helped", message, action: "stablehand why".to_owned() }
+    }
+
+    pub(super) fn held(judgement: &Judgement, why: &str) -> Self {
+        let message = format!("{}: {}; nothing is done: {why}", judgement.subject, judgement.verdict);
+        Self { kind: "recovery-held", message, action: action(judgement) }
+    }
+
+    pub(super) fn gave_up(cause: Cause, judgement: &Judgement, why: &str) -> Self {
+        let message = format!("gave up on recovering {} ({}): {why}", judgement.subject, cause.word());
+        Self { kind: "gave-up", message, action: "stablehand why".to_owned() }
+    }
+}
+
+fn action(judgement: &Judgement) -> String {
+    let model = judgement.subject.model().map(quoted);
+    match (&judgement.verdict, model) {
+        (Verdict::Hung { .. } | Verdict::StuckUnloading | Verdict::Orphan, Some(model)) => {
+            format!("stablehand runner stop {model} --force")
+        }
+        (Verdict::EmptyReplies, Some(model)) => format!("stablehand unload {model}"),
+        (Verdict::ServerSilent | Verdict::SchedulerBlocked | Verdict::ServerCorrupt, _) => {
+            "stablehand restart".to_owned()
+        }
+        (
+            Verdict::Hung { .. }
+            | Verdict::StuckUnloading
+            | Verdict::Orphan
+            | Verdict::EmptyReplies
+            | Verdict::Idle
+            | Verdict::Loading { .. }
+            | Verdict::Prefill { .. }
+            | Verdict::Generating { .. }
+            | Verdict::Queued
+            | Verdict::Slow { .. }
+            | Verdict::Suspect { .. }
+            | Verdict::DeadButListed
+            | Verdict::JustWoke
+            | Verdict::Unknown { .. },
+            _,
+        ) => "stablehand why".to_owned(),
+    }
+}
+
+/// A model's name as it can be pasted into a shell.
+fn quoted(model: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-' | ':' | '/');
+    if !model.is_empty() && model.chars().all(plain) {
+        model.to_owned()
+    } else {
+        format!("'{}'", model.replace('\'', "'\\''"))
+    }
+}

@@ -1,0 +1,296 @@
+//! Each way in which a runner fails ends in its verdict, with the evidence, and with a rung where every condition holds.
+
+use super::machine::{Job, Machine};
+use crate::Known;
+use crate::process::RunnerKind;
+use crate::stall::evidence::{Health, Listing, ProcessState, Waiting};
+use crate::stall::{Fact, How, Pattern, Rung, Verdict};
+use crate::time::Wall;
+use std::time::Duration;
+
+/// A machine whose model is known: it has answered some requests, and generates.
+fn generating() -> Machine {
+    let mut machine = Machine::new();
+    for _ in 0..8 {
+        machine.runners[0].queue.push_back(Job::text(9_000, 60));
+    }
+    machine.run_for(200);
+    machine.runners[0].queue.push_back(Job::text(300, 100_000));
+    machine.run_for(60);
+    assert!(matches!(machine.verdict(0), Verdict::Generating { .. }), "{:?}", machine.judged);
+    machine
+}
+
+fn reading() -> Machine {
+    let mut machine = Machine::new();
+    for _ in 0..8 {
+        machine.runners[0].queue.push_back(Job::text(9_000, 60));
+    }
+    machine.run_for(200);
+    machine.runners[0].tokens_per_s = 500.0;
+    machine.runners[0].queue.push_back(Job::text(120_000, 10));
+    machine.run_for(60);
+    assert!(matches!(machine.verdict(0), Verdict::Prefill { .. }), "{:?}", machine.judged);
+    machine
+}
+
+#[test]
+fn a_decode_loop_that_stands_while_http_lives_is_hung_and_says_why() {
+    let mut machine = generating();
+    machine.runners[0].stuck = true;
+    machine.runners[0].stuck_cores = 0.23;
+    machine.server.waiting = Waiting { at_least: 3, at_most: 3 };
+    machine.server.oldest_wait = Known::Is(Duration::from_secs(131));
+    machine.run_for(60);
+    let judgement = machine.judgement(0);
+    assert_eq!(judgement.verdict, Verdict::Hung { how: How::DecodeLoop });
+    assert_eq!(judgement.may_recover, Some(Rung::EndRunner));
+    let said = judgement.to_string();
+    let begins = format!("n_decoded {0} → {0} for ", machine.runners[0].slots[0].generated);
+    assert!(said.starts_with(&begins), "{said}");
+    for part in [
+        " s of awake time, longest honest token 2 s; ",
+        "; decode counter still; ",
+        "; CPU 23 %, unlike this model's decode; ",
+        "; 3 clients wait, oldest 2 m 11 s",
+    ] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+}
+
+#[test]
+fn a_prompt_that_stops_is_hung_within_seconds_of_the_longest_honest_batch() {
+    let mut machine = reading();
+    machine.runners[0].stuck = true;
+    let began_s = machine.awake_ms / 1_000;
+    machine.run_until("hung");
+    assert!(machine.awake_ms / 1_000 - began_s < 40, "a batch takes some 5 s here");
+    let told = machine.judgement(0).evidence.iter().any(|fact| matches!(fact, Fact::DecodeCounterStill { .. }));
+    assert!(told, "{:?}", machine.judged);
+}
+
+#[test]
+fn an_unfamiliar_model_is_given_two_minutes_at_least() {
+    let mut machine = Machine::new();
+    machine.runners[0].tokens_per_s = 2_000.0;
+    machine.runners[0].queue.push_back(Job::text(9_000, 100));
+    machine.run_for(3);
+    machine.runners[0].stuck = true;
+    let began_s = machine.awake_ms / 1_000;
+    machine.run_until("hung");
+    assert!(machine.awake_ms / 1_000 - began_s >= 120);
+}
+
+#[test]
+fn without_an_independent_sign_it_is_suspect_and_nothing_is_allowed() {
+    let mut machine = Machine::new();
+    machine.runners[0].metrics = false;
+    machine.runners[0].queue.push_back(Job::text(300, 3_000));
+    machine.run_for(60);
+    machine.runners[0].stuck = true;
+    machine.runners[0].stuck_cores = 0.9;
+    machine.run_for(120);
+    assert!(matches!(machine.verdict(0), Verdict::Suspect { .. }), "{:?}", machine.judged);
+    assert!(machine.judgement(0).evidence.contains(&Fact::NoIndependentSign));
+    assert_eq!(machine.rungs, []);
+}
+
+#[test]
+fn a_silence_far_beyond_every_slowness_needs_no_other_sign() {
+    let mut machine = Machine::new();
+    machine.runners[0].metrics = false;
+    machine.runners[0].queue.push_back(Job::text(300, 3_000));
+    machine.run_for(60);
+    machine.runners[0].stuck = true;
+    machine.runners[0].stuck_cores = 0.9;
+    machine.run_until("hung");
+    assert!(machine.judgement(0).evidence.iter().any(|fact| matches!(fact, Fact::FarBeyond { .. })));
+}
+
+#[test]
+fn a_runner_that_burns_more_than_it_ever_did_in_honest_work_is_in_a_busy_loop() {
+    let mut machine = generating();
+    machine.runners[0].stuck = true;
+    machine.runners[0].stuck_cores = 6.0;
+    machine.run_for(60);
+    assert_eq!(machine.verdict(0), &Verdict::Hung { how: How::BusyLoop });
+    let cpu = machine.judgement(0).evidence.iter().find(|fact| matches!(fact, Fact::Cpu { .. }));
+    assert_eq!(cpu, Some(&Fact::Cpu { percent: 600, unlike: Some(Pattern::Decode) }));
+}
+
+#[test]
+fn a_stopped_process_is_hung_when_a_request_is_in_it_and_left_alone_otherwise() {
+    for busy in [true, false] {
+        let mut machine = if busy { generating() } else { Machine::new() };
+        machine.run_for(5);
+        let runner = &mut machine.runners[0];
+        (runner.stuck, runner.stuck_cores, runner.unreadable) = (true, 0.0, true);
+        (runner.seen.state, runner.seen.health) = (ProcessState::Stopped, Health::Silent);
+        machine.run_for(8);
+        assert_eq!(machine.rungs, [], "a stack sample stops a process for a moment");
+        machine.run_for(8);
+        assert_eq!(machine.verdict(0), &Verdict::Hung { how: How::ProcessStopped });
+        assert_eq!(machine.judgement(0).may_recover, busy.then_some(Rung::EndRunner));
+    }
+}
+
+#[test]
+fn a_dead_http_side_is_an_independent_sign() {
+    let mut machine = generating();
+    let runner = &mut machine.runners[0];
+    (runner.stuck, runner.unreadable, runner.stuck_cores) = (true, true, 0.9);
+    runner.seen.health = Health::Silent;
+    machine.run_until("hung");
+    assert_eq!(machine.verdict(0), &Verdict::Hung { how: How::HttpDead });
+}
+
+#[test]
+fn a_dead_http_side_without_a_known_request_is_suspect() {
+    let mut machine = Machine::new();
+    machine.run_for(20);
+    machine.runners[0].unreadable = true;
+    machine.runners[0].seen.health = Health::Silent;
+    machine.run_for(4_000);
+    assert!(matches!(machine.verdict(0), Verdict::Suspect { .. }), "{:?}", machine.judged);
+    assert_eq!(machine.rungs, []);
+}
+
+#[test]
+fn slots_that_answer_something_unknown_are_unknown_with_the_reason() {
+    let mut machine = Machine::new();
+    machine.run_for(5);
+    machine.runners[0].unreadable = true;
+    machine.run_for(30);
+    let Verdict::Unknown { why } = machine.verdict(0) else { panic!("{:?}", machine.judged) };
+    assert_eq!(why, "no answer within 1 s");
+    assert_eq!(machine.rungs, []);
+}
+
+#[test]
+fn three_answers_without_text_of_a_model_that_writes_are_a_gpu_that_was_reset() {
+    let mut machine = Machine::new();
+    machine.runners[0].queue.push_back(Job::text(300, 50));
+    machine.run_for(10);
+    for _ in 0..2 {
+        machine.runners[0].queue.push_back(Job::text(300, 1));
+    }
+    machine.run_for(10);
+    assert_eq!(machine.verdict(0), &Verdict::Idle);
+    machine.runners[0].queue.push_back(Job::text(300, 1));
+    machine.run_for(10);
+    assert_eq!(machine.verdict(0), &Verdict::EmptyReplies);
+    assert_eq!(machine.judgement(0).may_recover, Some(Rung::Unload));
+    machine.runners[0].queue.push_back(Job::text(300, 50));
+    machine.run_for(10);
+    assert_eq!(machine.verdict(0), &Verdict::Idle, "an answer with text ends it");
+}
+
+#[test]
+fn stopping_for_ever_with_free_slots_is_stuck_unloading() {
+    let mut machine = Machine::new();
+    machine.run_for(20);
+    machine.runners[0].seen.listed = Known::Is(Listing::Until(Wall::from_unix_ms(machine.wall_ms)));
+    machine.run_for(50);
+    assert_eq!(machine.rungs, []);
+    machine.run_for(30);
+    assert_eq!(machine.verdict(0), &Verdict::StuckUnloading);
+    assert_eq!(machine.judgement(0).may_recover, Some(Rung::EndRunner));
+}
+
+#[test]
+fn a_hung_runner_that_was_told_to_unload_is_stuck_unloading() {
+    let mut machine = generating();
+    machine.runners[0].stuck = true;
+    machine.runners[0].seen.listed = Known::Is(Listing::Until(Wall::from_unix_ms(machine.wall_ms)));
+    machine.run_for(120);
+    assert_eq!(machine.verdict(0), &Verdict::StuckUnloading);
+    assert_eq!(machine.judgement(0).may_recover, Some(Rung::EndRunner));
+}
+
+#[test]
+fn a_runner_that_stays_after_its_unload_is_told_first_and_ended_late() {
+    let mut machine = Machine::new();
+    machine.run_for(20);
+    machine.runners[0].seen.listed = Known::Is(Listing::Absent);
+    machine.run_for(200);
+    assert_eq!(machine.verdict(0), &Verdict::StuckUnloading);
+    assert_eq!(machine.rungs, []);
+    machine.run_for(200);
+    assert_eq!(machine.judgement(0).may_recover, Some(Rung::EndRunner));
+}
+
+#[test]
+fn a_runner_without_its_server_is_an_orphan_after_a_minute_and_kept_while_it_works() {
+    let mut machine = generating();
+    machine.runners[0].seen.server = None;
+    machine.run_for(100);
+    assert_eq!(machine.verdict(0), &Verdict::Orphan);
+    assert_eq!(machine.rungs, [], "what still moves may belong to somebody");
+    machine.runners[0].cancel(0);
+    machine.run_for(2);
+    assert_eq!(machine.judgement(0).may_recover, Some(Rung::EndRunner));
+}
+
+#[test]
+fn a_dead_runner_that_is_listed_is_told_and_never_signalled() {
+    let mut machine = Machine::new();
+    machine.run_for(5);
+    machine.runners[0].seen.state = ProcessState::Gone;
+    machine.run_for(600);
+    assert_eq!(machine.verdict(0), &Verdict::DeadButListed);
+    assert_eq!(machine.rungs, []);
+}
+
+#[test]
+fn an_mlx_prompt_that_stops_is_hung_by_its_log() {
+    let mut machine = Machine::new();
+    machine.runners[0].seen.kind = RunnerKind::Mlx;
+    machine.runners[0].queue.push_back(Job::text(100_000, 200));
+    machine.run_for(100);
+    machine.runners[0].stuck = true;
+    machine.run_until("hung");
+    assert!(machine.judgement(0).to_string().starts_with("prompt tokens in the log "), "{}", machine.judgement(0));
+}
+
+#[test]
+fn an_old_runner_without_a_gateway_is_never_more_than_suspect() {
+    let mut machine = Machine::new();
+    machine.runners[0].seen.kind = RunnerKind::OllamaRunner;
+    machine.runners[0].queue.push_back(Job::text(3_000, 200));
+    machine.run_for(3);
+    machine.runners[0].stuck = true;
+    machine.runners[0].stuck_cores = 0.0;
+    machine.server.waiting = Waiting { at_least: 2, at_most: 5 };
+    machine.run_for(20_000);
+    assert!(matches!(machine.verdict(0), Verdict::Suspect { .. }), "{:?}", machine.judged);
+    assert_eq!(machine.rungs, []);
+}
+
+#[test]
+fn an_old_runner_behind_a_gateway_is_judged_by_the_bytes_of_its_one_answer() {
+    let mut machine = Machine::new();
+    machine.runners[0].seen.kind = RunnerKind::OllamaRunner;
+    (machine.runners[0].seen.tickets, machine.runners[0].seen.gateway_bytes) = (Some(0), Some(0));
+    machine.run_for(2);
+    machine.runners[0].seen.tickets = Some(1);
+    machine.runners[0].queue.push_back(Job::text(3_000, 100_000));
+    for second in 1..60 {
+        machine.runners[0].seen.gateway_bytes = Some(if second > 10 { second * 400 } else { 0 });
+        machine.run_for(1);
+    }
+    machine.runners[0].stuck = true;
+    machine.run_until("hung");
+    assert!(machine.judgement(0).to_string().starts_with("bytes of the answer "), "{}", machine.judgement(0));
+}
+
+#[test]
+fn a_load_three_times_longer_than_honest_whose_memory_stands_still_is_hung() {
+    let mut machine = Machine::new();
+    machine.server.loading = true;
+    machine.runners[0].seen.health = Health::Loading;
+    machine.run_for(600);
+    assert!(matches!(machine.verdict(0), Verdict::Suspect { .. }));
+    assert_eq!(machine.rungs, []);
+    machine.run_for(400);
+    assert_eq!(machine.verdict(0), &Verdict::Hung { how: How::Load });
+}

@@ -1,0 +1,147 @@
+//! What is seen of runners, the queue, memory and the log, as a copy.
+
+use crate::Known;
+use serde::{Deserialize, Serialize};
+
+/// One observation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Watched {
+    /// When it was made, RFC 3339.
+    pub at: String,
+    /// Memory of the machine.
+    pub memory: Memory,
+    /// Requests that wait.
+    pub queue: Queue,
+    /// Each runner with its verdict.
+    pub runners: Vec<WatchedRunner>,
+    /// The verdict on the server, when there is one.
+    pub server: Option<Judged>,
+    /// What recovery may do and has given up on.
+    pub recovery: Recovery,
+    /// What the server's log tells; unknown where it cannot be read.
+    pub log: Known<LogSummary>,
+}
+
+/// Memory of the machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Main memory.
+    pub total_bytes: Known<u64>,
+    /// In use, as Activity Monitor counts it.
+    pub used_bytes: Known<u64>,
+    /// Swap in use.
+    pub swap_used_bytes: Known<u64>,
+    /// Read back from swap.
+    pub swap_in_bytes_per_s: Known<f64>,
+    /// Written to swap.
+    pub swap_out_bytes_per_s: Known<f64>,
+    /// 1 normal, 2 warning, 4 critical.
+    pub pressure_level: Known<u32>,
+    /// What the GPU may use in all.
+    pub gpu_limit_bytes: Known<u64>,
+    /// What the GPU uses.
+    pub gpu_used_bytes: Known<u64>,
+    /// How busy the GPU is.
+    pub gpu_percent: Known<u32>,
+}
+
+/// Requests that wait; an interval, because a kept-open connection looks like a waiting request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Queue {
+    /// At least.
+    pub at_least: Known<u32>,
+    /// At most.
+    pub at_most: Known<u32>,
+    /// Programs that are connected to the server.
+    pub clients: Known<Vec<Client>>,
+}
+
+/// A program that is connected to the server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Client {
+    /// Its name.
+    pub program: String,
+    /// Its pid.
+    pub pid: Option<u32>,
+    /// How many connections it has.
+    pub connections: u32,
+    /// Age of the oldest, as far as it was watched.
+    pub oldest_s: u64,
+}
+
+/// A runner with its verdict.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WatchedRunner {
+    /// Its pid.
+    pub pid: u32,
+    /// Its model.
+    pub model: Known<String>,
+    /// `llama-server`, `ollama-runner` or `mlx`.
+    pub kind: String,
+    /// The verdict, when one was reached.
+    pub judged: Option<Judged>,
+    /// Slots, and how many of them have a request.
+    pub slots: Known<u32>,
+    /// Slots with a request in them.
+    pub slots_busy: Known<u32>,
+    /// Memory of its own; mapped weights may be missing from it.
+    pub footprint_bytes: Known<u64>,
+    /// Until when it stays loaded, RFC 3339; `null` when `/api/ps` does not list it.
+    pub listed_until: Known<Option<String>>,
+}
+
+/// A verdict with what made it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Judged {
+    /// One word, e.g. `prefill`, `hung`.
+    pub verdict: String,
+    /// In words.
+    pub words: String,
+    /// The facts that made it.
+    pub evidence: Vec<String>,
+    /// For how long it has been so, awake.
+    pub for_s: u64,
+    /// It is something a person should know.
+    pub trouble: bool,
+}
+
+/// What recovery may do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovery {
+    /// `alert`, `runner` or `all`.
+    pub policy: String,
+}
+
+/// What the server's log tells, since the daemon reads it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogSummary {
+    /// Latencies by endpoint in the last while.
+    pub endpoints: Vec<Endpoint>,
+    /// 503: turned away because too many wait for a load.
+    pub turned_away: u64,
+    /// 499: the client left.
+    pub clients_left: u64,
+    /// Other 5xx.
+    pub failed: u64,
+    /// Classes of errors, with how often and the last words.
+    pub errors: Vec<String>,
+    /// Conversations that grow, in words.
+    pub threads: Vec<String>,
+    /// Models that were put out for others, in words, newest last.
+    pub evictions: Vec<String>,
+}
+
+/// Latencies of one endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// Its path.
+    pub path: String,
+    /// Requests in the window.
+    pub requests: u64,
+    /// Half took no longer.
+    pub p50_ms: u64,
+    /// Nine of ten took no longer.
+    pub p90_ms: u64,
+    /// 99 of a hundred took no longer.
+    pub p99_ms: u64,
+}
