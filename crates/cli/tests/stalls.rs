@@ -6,10 +6,30 @@
 mod world;
 
 use serde_json::Value;
+use std::ops::Deref;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use world::World;
 
+/// At sixty times the real speed, a machine that shares its two cores with others looks stalled itself.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// A machine that has the cores to itself.
+struct Alone {
+    world: World,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Deref for Alone {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        &self.world
+    }
+}
+
 /// A machine at sixty times the real speed, whose daemon may recover runners, with `work` going on.
-fn recovering(policy: &str, work: Option<&str>, arguments: &[&str]) -> World {
+fn recovering(policy: &str, work: Option<&str>, arguments: &[&str]) -> Alone {
+    let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let mut world = World::without_daemon(&[&["--speed", "60"], arguments].concat());
     let folder = world.file("/Users/sim/Library/Application Support/dev.stablehand");
     std::fs::create_dir_all(&folder).unwrap();
@@ -18,8 +38,13 @@ fn recovering(policy: &str, work: Option<&str>, arguments: &[&str]) -> World {
     if let Some(work) = work {
         world.fault(work);
         world.inside_until(|inside| inside["work"]["served"].as_u64().unwrap_or(0) > 2);
+        // Whoever was never seen to generate is not accused of having stopped.
+        world.watch_until(|snapshot| {
+            let runners = snapshot["watched"]["runners"].as_array();
+            runners.is_some_and(|runners| runners.iter().any(|runner| runner["judged"]["verdict"] == "generating"))
+        });
     }
-    world
+    Alone { world, _turn: turn }
 }
 
 fn served(world: &World) -> u64 {
@@ -33,10 +58,10 @@ fn events(world: &World, kind: &str) -> Vec<Value> {
     entries.into_iter().filter(|entry| entry["kind"] == kind).collect()
 }
 
-/// The runner with that fault is ended, and the clients are served again.
+/// Something is done about the fault under that policy, and the clients are served again.
 #[track_caller]
-fn is_cleared(fault: &str, verdict: &str, arguments: &[&str]) {
-    let world = recovering("runner", Some("work-steady"), arguments);
+fn is_cleared(policy: &str, fault: &str, verdict: &str, arguments: &[&str]) -> Alone {
+    let world = recovering(policy, Some("work-steady"), arguments);
     world.fault(fault);
     world.watch_until(|snapshot| {
         snapshot["alerts"].as_array().unwrap().iter().any(|alert| alert["kind"] == "recovered")
@@ -45,14 +70,51 @@ fn is_cleared(fault: &str, verdict: &str, arguments: &[&str]) {
     world.inside_until(|inside| inside["work"]["served"].as_u64().unwrap_or(0) > before);
     let verdicts = events(&world, "verdict");
     assert!(verdicts.iter().any(|entry| entry["words"].as_str().unwrap().starts_with(verdict)), "{verdicts:#?}");
-    assert!(!events(&world, "kill").is_empty(), "a runner was signalled");
     let evidence = world.file("/Users/sim/Library/Logs/dev.stablehand/evidence");
     assert!(std::fs::read_dir(evidence).unwrap().next().is_some(), "evidence was saved before");
+    world
 }
 
 #[test]
 fn a_decode_loop_that_stands_still_is_cleared() {
-    is_cleared("runner-stuck", "hung", &[]);
+    let world = is_cleared("runner", "runner-stuck", "hung", &[]);
+    assert!(!events(&world, "kill").is_empty(), "a runner was signalled");
+}
+
+#[test]
+fn a_busy_loop_without_progress_is_cleared() {
+    is_cleared("runner", "runner-busy-loop", "hung", &[]);
+}
+
+#[test]
+fn a_runner_whose_http_side_is_dead_is_cleared() {
+    is_cleared("runner", "runner-http-dead", "hung", &[]);
+}
+
+#[test]
+fn a_stopped_process_is_cleared() {
+    is_cleared("runner", "runner-stopped", "hung: its process is stopped", &[]);
+}
+
+#[test]
+fn empty_replies_end_in_an_unload() {
+    let world = is_cleared("runner", "runner-empty-replies", "answers without text", &[]);
+    assert!(events(&world, "kill").is_empty(), "unloading is enough");
+}
+
+#[test]
+fn a_runner_left_behind_is_ended() {
+    is_cleared("runner", "orphan-runner", "left behind", &[]);
+}
+
+#[test]
+fn a_server_that_is_silent_is_restarted_under_the_policy_all() {
+    is_cleared("all", "server-silent", "the server does not answer", &[]);
+}
+
+#[test]
+fn a_blocked_scheduler_is_restarted_under_the_policy_all() {
+    is_cleared("all", "scheduler-blocked", "the server answers, its scheduler does not move", &[]);
 }
 
 #[test]

@@ -15,6 +15,9 @@ const STABLEHAND: &str = env!("CARGO_BIN_EXE_stablehand");
 /// How long the daemon may take to say that it is ready.
 const READY: Duration = Duration::from_secs(30);
 
+/// How long anything that is waited for may take.
+const LONGEST: Duration = Duration::from_secs(120);
+
 pub struct World {
     folder: tempfile::TempDir,
     daemon: Option<Child>,
@@ -146,8 +149,9 @@ impl World {
         let mut watch = self.command(&["status", "--watch", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
         let lines = read_lines(watch.stdout.take().unwrap());
         let mut last = Value::Null;
+        let began = std::time::Instant::now();
         let found = loop {
-            match lines.recv_timeout(READY) {
+            match lines.recv_timeout(LONGEST.saturating_sub(began.elapsed())) {
                 Ok(line) => last = serde_json::from_str(&line).unwrap(),
                 Err(error) => break Err(error),
             }
@@ -181,7 +185,7 @@ impl World {
     pub fn inside_until(&self, suits: impl Fn(&Value) -> bool) {
         let began = std::time::Instant::now();
         while !suits(&self.inside()) {
-            assert!(began.elapsed() < READY, "{}", self.inside());
+            assert!(began.elapsed() < LONGEST, "{}", self.inside());
         }
     }
 

@@ -10,8 +10,6 @@ use crate::world::{World, write_whole};
 /// Real time between two writings.
 const EVERY: Duration = Duration::from_millis(200);
 
-const PAGE: u64 = 4_096;
-
 /// Writes them for ever. Awake time under pressure is summed up for `total=`.
 pub async fn keep(world: &World) {
     let mut stalled_us = 0_u64;
@@ -38,7 +36,7 @@ pub async fn keep(world: &World) {
 /// Percent of the time in which some process waits for memory.
 fn stalled_percent(memory: &Memory) -> u64 {
     match memory.pressure {
-        1 if memory.pages_now => 12,
+        1 if memory.pages_now => 4,
         1 => 0,
         2 => 34,
         _ => 71,
@@ -51,7 +49,7 @@ fn meminfo(memory: &Memory) -> String {
     let cached = (6_u64 << 30) + memory.models_bytes / 2;
     let free = memory.total_bytes.saturating_sub(memory.models_bytes + BASE_BYTES).max(300 << 20);
     let available = if memory.pressure > 1 { 1_500 << 20 } else { (free + (4 << 30)).min(memory.total_bytes) };
-    let rows: [(&str, u64); 12] = [
+    let rows: [(&str, u64); 18] = [
         ("MemTotal", memory.total_bytes),
         ("MemFree", free),
         ("MemAvailable", available),
@@ -61,7 +59,13 @@ fn meminfo(memory: &Memory) -> String {
         ("AnonPages", (3 << 30) + memory.models_bytes / 2),
         ("Mapped", memory.models_bytes / 2 + (400 << 20)),
         ("Shmem", 160 << 20),
+        ("Unevictable", 90 << 20),
+        ("KernelStack", 21 << 20),
+        ("PageTables", 74 << 20),
         ("SReclaimable", 480 << 20),
+        ("SUnreclaim", 310 << 20),
+        ("Zswap", memory.swap_bytes / 12),
+        ("Zswapped", memory.swap_bytes / 4),
         ("SwapTotal", swap_total),
         ("SwapFree", swap_total.saturating_sub(memory.swap_bytes)),
     ];
@@ -70,13 +74,17 @@ fn meminfo(memory: &Memory) -> String {
 
 fn vmstat(memory: &Memory) -> String {
     let (swapped_in, swapped_out) = (memory.swapped_in_bytes, memory.swapped_out_bytes);
+    // The kernel counts in pages of its own size, which is the host's.
+    let page = rustix::param::page_size() as u64;
     format!(
-        "pgpgin {}\npgpgout {}\npswpin {}\npswpout {}\npgfault 918273645\npgmajfault {}\n",
+        "pgpgin {}\npgpgout {}\npswpin {}\npswpout {}\nzswpin {}\nzswpout {}\npgfault 918273645\npgmajfault {}\n",
         (5 << 20) + (swapped_in >> 10),
         (2 << 20) + (swapped_out >> 10),
-        swapped_in / PAGE,
-        swapped_out / PAGE,
-        40_118 + swapped_in / (8 * PAGE),
+        swapped_in / page,
+        swapped_out / page,
+        swapped_in / (3 * page),
+        swapped_out / (3 * page),
+        40_118 + swapped_in / (8 * page),
     )
 }
 
@@ -113,7 +121,9 @@ mod tests {
 
     #[test]
     fn swapped_pages_are_counted() {
-        assert!(vmstat(&memory(1, true)).contains("pswpin 1000\npswpout 2000\n"));
+        let page = rustix::param::page_size() as u64;
+        let expected = format!("pswpin {}\npswpout {}\n", 4_096_000 / page, 8_192_000 / page);
+        assert!(vmstat(&memory(1, true)).contains(&expected));
     }
 
     #[test]
