@@ -57,4 +57,4 @@ pub const THROTTLING_FACTOR: f64 = 2.0;
 /// At most so many other busy runners are thought to share the machine with a runner.
 pub const SHARERS_COUNTED: u32 = 3;
 /// A silence so many times longer than allowed, margins included, needs no other sign: no slowness explains it.
-pub const FAR_BEYOND: u32 = 2;
+pub const FAR_BEYOND: u32 = 3;

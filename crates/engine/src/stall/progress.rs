@@ -1,7 +1,7 @@
 //! What moved in a runner between two looks.
 
 use super::evidence::{FinishedRequest, LogProgress, SlotSeen};
-use crate::time::Awake;
+use crate::time::{Awake, Wall};
 use std::collections::BTreeMap;
 
 /// What moved.
@@ -186,11 +186,17 @@ pub(super) struct LogLines {
 }
 
 impl LogLines {
-    /// Takes in the newest line; at the first sight of a runner it may be old.
-    pub(super) fn take_in(&mut self, looks: (Awake, Awake), seen: Option<LogProgress>, finished: bool) -> Movement {
+    /// Takes in the newest line; at the first sight of a runner it may be old. `finished` is the end of the newest
+    /// request, when one has ended since the last look.
+    pub(super) fn take_in(
+        &mut self,
+        looks: (Awake, Awake),
+        seen: Option<LogProgress>,
+        finished: Option<Wall>,
+    ) -> Movement {
         let first_sight = looks.0 == looks.1;
         let mut movement = Movement::default();
-        if finished {
+        if finished.is_some() {
             self.unfinished = false;
             movement.any = true;
         }
@@ -240,7 +246,9 @@ impl LogLines {
         }
         // The last prompt token is left to the first step of generation (x/mlxrunner/pipeline.go).
         let read = line.prompt_tokens_total.is_some_and(|total| line.prompt_tokens_done.saturating_add(1) >= total);
-        self.unfinished = !read && line.tokens_generated == 0 && line.prompt_tokens_total.is_some() && !finished;
+        // Both lines may have come since the last look; the later one counts.
+        let over = finished.is_some_and(|ended| ended >= line.at);
+        self.unfinished = !read && line.tokens_generated == 0 && line.prompt_tokens_total.is_some() && !over;
         self.last = Some(line);
         self.moved = (!first_sight).then_some(looks);
         movement
@@ -274,8 +282,8 @@ pub(super) struct Answers {
 /// What is new among the finished requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Finished {
-    /// There are new ones.
-    pub any: bool,
+    /// When the newest ended, if there are new ones.
+    pub newest: Option<Wall>,
     /// One of them generated text.
     pub text: bool,
     /// The longest streak of short answers that a longer one ended: asking for one token is somebody's habit.
@@ -287,7 +295,7 @@ impl Answers {
     pub(super) fn take_in(&mut self, finished: &[FinishedRequest]) -> Finished {
         let known = self.last.and_then(|last| finished.iter().rposition(|request| *request == last));
         let new = &finished[known.map_or(0, |index| index + 1)..];
-        let mut told = Finished { any: !new.is_empty(), ..Finished::default() };
+        let mut told = Finished { newest: new.last().map(|request| request.at), ..Finished::default() };
         for request in new.iter().filter(|request| !request.cancelled) {
             if request.tokens_generated > 1 {
                 told.harmless = told.harmless.max(self.short);

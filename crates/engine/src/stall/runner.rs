@@ -144,7 +144,7 @@ impl RunnerWatch {
             watch.slots.take_in(looks, slots);
             watch.slots_readable = true;
         }
-        watch.log.take_in(looks, watch.seen.log_progress, false);
+        watch.log.take_in(looks, watch.seen.log_progress, None);
         watch.answers.take_in(&watch.seen.finished);
         watch.ready = watch.seen.health == Health::Ok;
         watch.stay.take_in(now, Duration::ZERO, &watch.seen.listed, true);
@@ -230,8 +230,8 @@ impl RunnerWatch {
         if finished.text {
             prediction.learn_generated(finished.harmless);
         }
-        let logged = self.log.take_in(interval.looks(), seen.log_progress, finished.any);
-        movement.any |= logged.any || finished.any;
+        let logged = self.log.take_in(interval.looks(), seen.log_progress, finished.newest);
+        movement.any |= logged.any || finished.newest.is_some();
         if self.slots.busy().is_none() {
             movement.prompt_tokens += logged.prompt_tokens;
             movement.tokens += logged.tokens;
@@ -247,7 +247,7 @@ impl RunnerWatch {
         self.mixed = held > 1 || self.mixed && held > 0;
         movement.any |= bytes > 0 || held != held_before;
         let untold = seen.gateway_bytes.is_none();
-        if finished.any || held == 0 || held_before == 0 || self.mixed || untold {
+        if finished.newest.is_some() || held == 0 || held_before == 0 || self.mixed || untold {
             // Bytes in this interval may belong to another request.
             self.bytes_came = false;
         } else if bytes > 0 {

@@ -314,7 +314,10 @@ impl RunnerWatch {
     // client does not stream, a whole answer; nothing bounds that. Neither does anything while two requests are in it.
 
     fn learn_bytes(&mut self, clock: Clock, seen: &RunnerSeen, ended: bool) {
-        let (Some(held), Some(bytes)) = (seen.tickets, seen.gateway_bytes) else { return };
+        let (Some(held), Some(bytes)) = (seen.tickets, seen.gateway_bytes) else {
+            (self.alone, self.streaming) = (false, false);
+            return;
+        };
         if held == 0 {
             self.alone = true;
         } else if held > 1 {

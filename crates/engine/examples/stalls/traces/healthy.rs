@@ -209,6 +209,14 @@ pub const KINDS: &[Kind] = &[
         shape: |setup, _| setup.clients.iter_mut().for_each(|client| client.streams = false),
     },
     Kind {
+        name: "some answers at the end only",
+        classes: EVERY,
+        shape: |setup, _| {
+            setup.clients[1].streams = false;
+            setup.clients.push(Client { rest_s: (1.0, 20.0), ..Client::chat(0) });
+        },
+    },
+    Kind {
         name: "a thread that grows to the limit",
         classes: EVERY,
         shape: |setup, _| {

@@ -12,8 +12,6 @@ use std::collections::VecDeque;
 const TOKEN_BYTES: u64 = 130;
 /// What a GPU after its reset needs for an answer without text.
 const EMPTY_ANSWER_S: f64 = 0.18;
-/// How long a gateway goes on reading for a client that does not.
-const UNREAD_S: f64 = 30.0;
 /// How many finished requests an observation holds.
 const FINISHED_SHOWN: usize = 8;
 
@@ -29,8 +27,11 @@ pub struct Request {
     pub answer: u64,
     pub image_s: f64,
     pub streams: bool,
-    /// Stops reading after so many tokens.
+    /// Stops reading after so many tokens, for so long, and reads on or leaves.
     pub unread_after: Option<u64>,
+    pub unread_ms: u64,
+    pub unread_until_ms: Option<u64>,
+    pub reads_on: bool,
     pub gone: bool,
 }
 
@@ -178,6 +179,12 @@ impl Runner {
             self.gpu_percent = look.gpu_percent;
             return;
         }
+        if self.waits_for_reader(turn) {
+            self.cpu_s += seconds * 0.003;
+            self.gpu_percent = 0;
+            self.busy_until_ms = turn.now_ms;
+            return;
+        }
         let mut left = seconds / factor;
         let mut worked = 0.0;
         let mut prefilled = 0.0;
@@ -211,6 +218,16 @@ impl Runner {
         if self.frozen.is_some() {
             self.step = None;
         }
+    }
+
+    /// The older generation's loop hands tokens over one by one and stands while a client does not take them; the newer
+    /// one writes into a buffer.
+    fn waits_for_reader(&self, turn: &Turn<'_>) -> bool {
+        let older = match turn.class {
+            Class::Gateway | Class::Blind => true,
+            Class::Llama | Class::Mlx => false,
+        };
+        older && self.requests().any(|request| !request.gone && request.is_unread(turn.now_ms))
     }
 
     /// Takes in what waits, and plans the next step: its kind and its work.
@@ -328,15 +345,15 @@ impl Runner {
         let Some(request) = &mut slot.request else { return };
         if request.streams && !request.gone {
             self.bytes += count * TOKEN_BYTES;
-            match request.unread_after {
-                Some(after) if slot.generated >= after => {
-                    // A gateway reads on for a while and then closes; without one the runner writes into a buffer.
-                    let leaves_ms = turn.now_ms + (UNREAD_S * 1_000.0) as u64;
-                    if turn.class == Class::Gateway && request.leaves_ms.is_none() {
-                        request.leaves_ms = Some(leaves_ms);
-                    }
+            if request.unread_after.is_some_and(|after| slot.generated >= after) {
+                let until_ms = turn.now_ms + request.unread_ms;
+                (request.unread_after, request.unread_until_ms) = (None, Some(until_ms));
+                if !request.reads_on {
+                    request.leaves_ms = Some(until_ms);
                 }
-                Some(_) | None => self.delivered += count * TOKEN_BYTES,
+            }
+            if !request.is_unread(turn.now_ms) {
+                self.delivered += count * TOKEN_BYTES;
             }
         }
         if slot.answer_left() == 0 {
@@ -408,6 +425,13 @@ impl Runner {
             Moment::Shared => prefills(1) && busy().any(|slot| slot.generated > 0),
         };
         now.then_some(look)
+    }
+}
+
+impl Request {
+    /// Its client does not read now.
+    pub fn is_unread(&self, now_ms: u64) -> bool {
+        self.unread_until_ms.is_some_and(|until_ms| now_ms < until_ms)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a watcher sees of the simulated machine: an [`Observation`], by class of evidence.
 
-use super::runner::{Phase, Runner};
+use super::runner::{Phase, Request, Runner};
 use super::setup::Class;
 use super::world::World;
 use stablehand_engine::Known;
@@ -166,8 +166,12 @@ fn see_runner(world: &mut World, number: usize, seen: &mut RunnerSeen) {
             seen.finished.clone_from(&runner.finished);
         }
         Class::Gateway => {
-            seen.tickets = Some(runner.requests().filter(|request| !request.gone).count() as u32);
-            seen.gateway_bytes = Some(runner.bytes);
+            let now_ms = world.now_ms;
+            let read = |request: &&Request| !request.gone && !request.is_unread(now_ms);
+            seen.tickets = Some(runner.requests().filter(read).count() as u32);
+            // Of an answer that comes as a whole, or that nobody reads, the bytes say nothing.
+            let told = |request: &Request| request.streams && !request.is_unread(now_ms);
+            seen.gateway_bytes = runner.requests().all(told).then_some(runner.bytes);
             seen.finished.clone_from(&runner.finished);
         }
         Class::Blind => {}
@@ -231,6 +235,10 @@ pub fn shows_work(seen: &Observation, before: &[(Identity, Duration)], span_s: f
                 let earlier = before.iter().find(|(id, _)| *id == runner.id).map_or(Duration::ZERO, |(_, cpu)| *cpu);
                 cpu.saturating_sub(earlier).as_secs_f64() > 0.02 * span_s
             });
-            (slots && busy) || runner.tickets.is_some_and(|tickets| tickets > 0) || cpu
+            let prompt = runner.log_progress.is_some_and(|log| {
+                let ended = runner.finished.last().is_some_and(|request| request.at.unix_ms >= log.at.unix_ms);
+                !ended && log.prompt_tokens_total.is_some_and(|total| log.prompt_tokens_done + 1 < total)
+            });
+            (slots && busy) || prompt || runner.tickets.is_some_and(|tickets| tickets > 0) || cpu
         })
 }

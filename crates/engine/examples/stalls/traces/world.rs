@@ -227,7 +227,10 @@ impl World {
             answer: answer.min(2_048),
             image_s: client.image_s.map_or(0.0, |span| random.between(span)),
             streams,
-            unread_after: unread.then(|| 1 + answer / 4),
+            unread_after: unread.then_some(1 + answer / 4),
+            unread_ms: ms(random.between((20.0, 600.0))),
+            unread_until_ms: None,
+            reads_on: random.chance(0.5),
             gone: false,
         }
     }

@@ -144,8 +144,11 @@ impl RunnerWatch {
     fn stopped(&self, around: &Around<'_>) -> Told {
         let mut evidence = vec![Fact::ProcessStopped { span: self.stopped_for }];
         evidence.extend(waiting(around));
-        // Without a request somebody may have stopped it on purpose.
+        // Without a request somebody may have stopped it on purpose. A runner whose stay is over is ended by its server
+        // unless a request is in it.
+        let kept = self.stay.over().is_some_and(|(over, _)| over >= END_LONGEST);
         let needed = self.has_work()
+            || kept
             || self.seen.tickets.is_some_and(|tickets| tickets > 0)
             || around.server.waiting.at_least > 0;
         evidence.push(self.in_flight().unwrap_or(Fact::NoRequestKnown));
