@@ -110,15 +110,36 @@ impl Prediction {
     /// prompt, each with its tokens done before it; what they took grows from there.
     pub fn next_batch_after(&self, done: u64, steps: &[(u64, f64)]) -> Bound {
         if steps.is_empty() {
-            return self.next_batch(FAR_POSITION);
+            return self.next_batch_somewhere();
         }
         let end = done.saturating_add(BATCH_LARGEST);
         let k = self.loss_per_token();
-        let per_token = steps
+        let mut bounds: Vec<f64> = steps
             .iter()
             .map(|(from, s_per_token)| s_per_token * growth(k, end) / growth(k, (*from).min(end)))
-            .fold(0.0, f64::max);
-        bounded(per_token, Some(slowest_s_per_token(FAR_POSITION.max(end))), BATCH_LARGEST)
+            .collect();
+        bounds.sort_by(f64::total_cmp);
+        // Some of them may have been slowed by paging.
+        let middle = bounds.get(bounds.len() / 2).copied().unwrap_or(f64::INFINITY);
+        let here = bounded(middle, Some(slowest_s_per_token(FAR_POSITION.max(end))), BATCH_LARGEST);
+        let somewhere = self.next_batch_somewhere();
+        if somewhere.allowed < here.allowed { somewhere } else { here }
+    }
+
+    /// The longest honest time of one batch somewhere below [`FAR_POSITION`], from steps whose own places are not sure.
+    /// Each bounds it by itself as if it had been measured at its least position; the slow ones among them were only
+    /// farther on, so the quick ones bound it best.
+    pub fn next_batch_somewhere(&self) -> Bound {
+        let k = self.loss_per_token();
+        let mut bounds: Vec<f64> = self
+            .usable()
+            .map(|point| point.at_most_s_per_token * (growth(k, FAR_POSITION) / growth(k, point.middle)).max(1.0))
+            .collect();
+        bounds.sort_by(f64::total_cmp);
+        match bounds.get(OUTLIERS.min(bounds.len().saturating_sub(1))) {
+            Some(per_token) => bounded(*per_token, Some(slowest_s_per_token(FAR_POSITION)), BATCH_LARGEST),
+            None => self.next_batch(FAR_POSITION - BATCH_LARGEST),
+        }
     }
 
     /// The longest honest time of a whole prompt of up to [`FAR_POSITION`] tokens.

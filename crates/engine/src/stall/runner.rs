@@ -79,6 +79,8 @@ pub(super) struct RunnerWatch {
     progress_at: Awake,
     silence: Duration,
     worked: Duration,
+    /// The same of the time before the last sleeps, as long as nothing moved in between.
+    before_wake: (Duration, Duration),
     /// It has made progress since the machine woke.
     moved_since_wake: bool,
     paged_in_silence: Paging,
@@ -120,6 +122,7 @@ impl RunnerWatch {
             progress_at: now.awake,
             silence: Duration::ZERO,
             worked: Duration::ZERO,
+            before_wake: (Duration::ZERO, Duration::ZERO),
             moved_since_wake: true,
             paged_in_silence: Paging::RuledOut,
             decode_at_progress: None,
@@ -155,6 +158,7 @@ impl RunnerWatch {
     /// The machine woke, or something else makes every silence so far meaningless.
     pub(super) fn forgive(&mut self, now: Awake) {
         self.moved_since_wake = false;
+        let before_wake = (self.before_wake.0 + self.silence, self.before_wake.1 + self.worked);
         self.health_silent_for = Duration::ZERO;
         self.health_silent_looks = 0;
         self.stopped_for = Duration::ZERO;
@@ -164,6 +168,7 @@ impl RunnerWatch {
         self.stay.forgive(now);
         self.rate_window.clear();
         self.begin_silence(now);
+        self.before_wake = before_wake;
     }
 
     /// Whether a request is known to be in it.
@@ -347,6 +352,7 @@ impl RunnerWatch {
         self.progress_at = now;
         self.silence = Duration::ZERO;
         self.worked = Duration::ZERO;
+        self.before_wake = (Duration::ZERO, Duration::ZERO);
         self.paged_in_silence = Paging::RuledOut;
         self.decode_at_progress = self.seen.decode_total.known().copied();
         self.cpu_in_silence.clear();

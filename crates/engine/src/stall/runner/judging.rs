@@ -5,7 +5,7 @@ use crate::process::RunnerKind;
 use crate::stall::envelope::{
     ANSWER_LATEST, BATCH_LARGEST, CACHE_SAVE_LONGEST, END_LONGEST, FAMILIAR_SPAN, FAR_BEYOND, FAR_POSITION,
     GENERATION_SLOWEST_TOKENS_PER_S, IMAGE_LONGEST, LOAD_LONGEST, NOISE_FACTOR, NOISE_SPAN, SHARERS_COUNTED,
-    THROTTLING_FACTOR, UNFAMILIAR_SPAN,
+    THROTTLING_FACTOR, UNFAMILIAR_SPAN, WAKE_GRACE,
 };
 use crate::stall::evidence::{Health, Listing, ProcessState};
 use crate::stall::fact::{Counter, Fact, Pattern, Step};
@@ -103,7 +103,7 @@ impl RunnerWatch {
             return Some(told);
         }
         let allowance = self.allowance(around, prediction);
-        let exceeded = self.worked > allowance.allowed && self.silence >= allowance.least;
+        let exceeded = self.exceeds(&allowance);
         if work && exceeded {
             return Some(self.silent(around, prediction, &allowance));
         }
@@ -117,6 +117,13 @@ impl RunnerWatch {
             return Some(self.unreadable(around, &allowance));
         }
         Some(if work { self.at_work(around, prediction) } else { self.at_rest(around) })
+    }
+
+    /// A sleep gives the whole allowance anew; a machine that sleeps every few minutes gives it once.
+    fn exceeds(&self, allowance: &Allowance) -> bool {
+        let since_wake = self.worked > allowance.allowed && self.silence >= allowance.least;
+        let in_all = self.worked.saturating_add(self.before_wake.1) > allowance.allowed.saturating_mul(2);
+        since_wake || in_all && self.silence >= allowance.least.max(WAKE_GRACE)
     }
 
     /// Neither slots nor tickets nor log can say what it does.
@@ -186,7 +193,7 @@ impl RunnerWatch {
             counter: allowance.counter,
             from: allowance.value,
             to: allowance.value,
-            silence: self.silence,
+            silence: self.silence.saturating_add(self.before_wake.0),
             step: allowance.step,
             honest: allowance.honest,
         }];
