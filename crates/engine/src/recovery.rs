@@ -19,6 +19,7 @@
 
 mod ladder;
 mod notice;
+mod operation;
 #[cfg(test)]
 mod tests;
 

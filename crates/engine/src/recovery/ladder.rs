@@ -1,5 +1,6 @@
 //! The machine: one operation at a time, each stage with a deadline that has a name.
 
+use super::operation::{Memory, Operation, Origin, Stage, Target};
 use super::{
     Ask, Cause, Check, Effect, Event, FAST_FAILURES_ALLOWED, Finish, Life, Limits, Notice, Policy, Signal, WishId,
 };
@@ -9,17 +10,6 @@ use crate::time::{Awake, Now};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Evidence is worth a moment, not the recovery.
-const SAVE_LONGEST: Duration = Duration::from_secs(5);
-/// A hung runner does not come back to its signal handler; SIGTERM is for one that is not as hung as it looks.
-const TERM_LONGEST: Duration = Duration::from_millis(500);
-/// A runner that a person ends gently may finish what it does.
-const GENTLE_LONGEST: Duration = Duration::from_secs(10);
-const KILL_LONGEST: Duration = Duration::from_secs(5);
-const UNLOAD_LONGEST: Duration = Duration::from_secs(30);
-const RESTART_LONGEST: Duration = Duration::from_secs(300);
-/// The next request may have to load the model first, under paging.
-const VERIFY_LONGEST: Duration = Duration::from_secs(900);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// The ladder. One task owns it.
@@ -38,64 +28,6 @@ pub struct Ladder {
     told: BTreeSet<(Identity, &'static str)>,
     held_told: bool,
     held_until: Option<(Awake, &'static str)>,
-}
-
-/// What is remembered of a cause.
-#[derive(Debug, Default)]
-struct Memory {
-    last_step: Option<Awake>,
-    /// Steps in this row.
-    steps: u32,
-    fast_failures: u32,
-    escalated: bool,
-    given_up: bool,
-}
-
-#[derive(Debug)]
-struct Operation {
-    /// Of the effect that is to be answered next.
-    life: Life,
-    rung: Rung,
-    target: Target,
-    origin: Origin,
-    stage: Stage,
-    since: Awake,
-}
-
-#[derive(Debug)]
-enum Target {
-    Runner { id: Identity, model: Option<String> },
-    Model(String),
-    Server,
-}
-
-#[derive(Debug)]
-enum Origin {
-    Judged { cause: Cause, judgement: Box<Judgement> },
-    Person { wish: WishId, force: bool },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Saving,
-    Terminating,
-    Killing,
-    Unloading,
-    Restarting,
-    Verifying,
-}
-
-impl Stage {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Saving => "evidence is saved",
-            Self::Terminating => "runner ends on SIGTERM",
-            Self::Killing => "runner ends on SIGKILL",
-            Self::Unloading => "model is unloaded",
-            Self::Restarting => "server is restarted",
-            Self::Verifying => "next request is answered",
-        }
-    }
 }
 
 impl Ladder {
@@ -524,24 +456,6 @@ impl Ladder {
     fn next_life(&mut self) -> Life {
         self.last_life = Life(self.last_life.0 + 1);
         self.last_life
-    }
-}
-
-impl Operation {
-    fn enter(&mut self, stage: Stage, life: Life, now: Now) {
-        (self.stage, self.life, self.since) = (stage, life, now.awake);
-    }
-
-    fn longest(&self) -> Duration {
-        match self.stage {
-            Stage::Saving => SAVE_LONGEST,
-            Stage::Terminating if matches!(self.origin, Origin::Person { force: false, .. }) => GENTLE_LONGEST,
-            Stage::Terminating => TERM_LONGEST,
-            Stage::Killing => KILL_LONGEST,
-            Stage::Unloading => UNLOAD_LONGEST,
-            Stage::Restarting => RESTART_LONGEST,
-            Stage::Verifying => VERIFY_LONGEST,
-        }
     }
 }
 
