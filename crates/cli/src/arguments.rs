@@ -216,7 +216,9 @@ pub enum DemoVerb {
         dir: PathBuf,
     },
     /// Raise a fault, or list them.
-    #[command(after_help = "Example: stablehand demo fault session-changed-by-hand --dir /tmp/world")]
+    #[command(after_help = "Example: stablehand demo fault session-changed-by-hand --dir /tmp/world\n\n\
+                            stablehand demo fault work-long-prefill --seconds 120\n\
+                            stablehand demo fault open-600-twice --times 3")]
     Fault {
         /// Its name; without one all are listed.
         name: Option<String>,
@@ -226,6 +228,13 @@ pub enum DemoVerb {
         /// The model it concerns.
         #[arg(long)]
         model: Option<String>,
+        /// How long it lasts, in the machine's own seconds, where it has a length: slow-quit, slow-start,
+        /// bootstrap-5-after-bootout, work-long-prefill, work-image, work-long-load.
+        #[arg(long, value_name = "N")]
+        seconds: Option<u64>,
+        /// How often, where it is counted: open-600-twice, work-queue.
+        #[arg(long, value_name = "N")]
+        times: Option<u64>,
     },
     /// Make the machine sleep.
     #[command(after_help = "Example: stablehand demo sleep 28800 --dir /tmp/world")]

@@ -2,7 +2,7 @@
 //! this one; the verbs here hand their arguments to it.
 
 use crate::arguments::DemoVerb;
-use crate::verbs::{Voice, told_to_end};
+use crate::verbs::{Voice, aside, told_to_end};
 use stablehand_protocol::Failure;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ fn arguments(voice: Voice, verb: DemoVerb) -> Result<Vec<OsString>, Failure> {
             }
         }
         DemoVerb::Stop { dir } => arguments.extend(["stop".into(), "--dir".into(), dir.into()]),
-        DemoVerb::Fault { name, dir, model } => {
+        DemoVerb::Fault { name, dir, model, seconds, times } => {
             arguments.push("fault".into());
             match (&name, dir) {
                 (_, Some(dir)) => arguments.extend(["--dir".into(), dir.into()]),
@@ -54,8 +54,11 @@ fn arguments(voice: Voice, verb: DemoVerb) -> Result<Vec<OsString>, Failure> {
                 }
             }
             arguments.extend(name.map(OsString::from));
-            if let Some(model) = model {
-                arguments.extend(["--model".into(), model.into()]);
+            let number = |number: Option<u64>| number.map(|number| number.to_string());
+            for (flag, value) in [("--model", model), ("--seconds", number(seconds)), ("--times", number(times))] {
+                if let Some(value) = value {
+                    arguments.extend([flag.into(), value.into()]);
+                }
             }
         }
         DemoVerb::Sleep { seconds, dir } => {
@@ -103,7 +106,7 @@ async fn whole(voice: Voice) -> Result<ExitCode, Failure> {
     })?;
     let world = folder.path().join("world");
     let dir = || -> Vec<OsString> { vec!["--dir".into(), world.clone().into()] };
-    eprintln!("SIMULATED: this shows a stand-in Ollama on a simulated Mac, not your machine. Ctrl-C ends it.");
+    aside("SIMULATED: this shows a stand-in Ollama on a simulated Mac, not your machine. Ctrl-C ends it.\n");
     let started = simulator_aside(&stablehand_sim, &[vec!["start".into()], dir()].concat()).await?;
     if started != 0 {
         return Ok(ExitCode::from(u8::try_from(started).unwrap_or(1)));

@@ -3,6 +3,9 @@
 //! A verb is a thin thing: it turns its arguments into a request, and what comes back into text ([`text`]) or JSON.
 //! stdout is data, stderr is talk. Exit codes: 0 done or proven, 1 drift or failure, 2 usage, 3 unknown.
 
+// They panic when the reader has left.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod arguments;
 mod demo;
 mod paint;
@@ -26,7 +29,7 @@ fn main() -> ExitCode {
             code
         }
         Err(error) => {
-            eprintln!("stablehand: the system gives no runtime: {error}");
+            verbs::aside(&format!("stablehand: the system gives no runtime: {error}\n"));
             ExitCode::FAILURE
         }
     }

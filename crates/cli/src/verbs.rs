@@ -87,7 +87,7 @@ async fn at(place: &Place, voice: Voice, verb: HereVerb) -> Result<ExitCode, Fai
                 Ok(ExitCode::SUCCESS)
             }
             Err(reason) => {
-                eprintln!("{reason}");
+                aside(&format!("{reason}\n"));
                 Ok(ExitCode::FAILURE)
             }
         },
@@ -234,7 +234,7 @@ fn conclude(voice: Voice, ending: &Ending) -> ExitCode {
     if !voice.json {
         print(&text::ending(ending, voice.paint));
         if let Some(failure) = &ending.failure {
-            eprint!("{}", text::failure(failure, Paint::Plain));
+            aside(&text::failure(failure, Paint::Plain));
         }
     }
     match ending.outcome {
@@ -376,7 +376,7 @@ fn say_failure(voice: Voice, failure: &Failure) {
     if voice.json {
         print_json(&Event::Result(Box::new(Ending::failed(failure.clone()))));
     } else {
-        eprint!("{}", text::failure(failure, Paint::Plain));
+        aside(&text::failure(failure, Paint::Plain));
     }
 }
 
@@ -393,6 +393,11 @@ fn print(text: &str) {
         let left = error.kind() == std::io::ErrorKind::BrokenPipe;
         std::process::exit(if left { 0 } else { i32::from(FAILED) });
     }
+}
+
+/// Writes talk to stderr. Whoever closed it wants none; the verb goes on.
+pub fn aside(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 #[cfg(test)]

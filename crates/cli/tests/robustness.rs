@@ -146,3 +146,41 @@ fn uninstall_works_where_the_socket_has_a_stand_in() {
     let (code, said) = world.text(&["uninstall"]);
     assert_eq!(code, 0, "{said}");
 }
+
+#[test]
+fn a_reader_that_leaves_ends_what_prints_quietly() {
+    let world = World::start(&["--speed", "20"]);
+    let dir = world.dir();
+    let there = dir.to_str().unwrap();
+    for verb in [
+        &["status"][..],
+        &["status", "--json"],
+        &["settings", "list", "--all"],
+        &["verify"],
+        &["doctor"],
+        &["runners"],
+        &["why"],
+        &["history", "--json"],
+        &["metrics"],
+        &["logs"],
+        &["install", "--dry-run"],
+        &["demo", "fault"],
+        &["--help"],
+    ] {
+        let said = world.unread(verb);
+        assert!(!said.contains("panicked") && !said.contains("roken pipe"), "{verb:?}: {said}");
+    }
+    for verb in [&["status"][..], &["fault"], &["fault", "no-such-fault"], &["fault", "--json"], &["--help"]] {
+        let said = world.unread_inside(&[verb, &["--dir", there]].concat());
+        assert!(!said.contains("panicked") && !said.contains("roken pipe"), "{verb:?}: {said}");
+    }
+}
+
+#[test]
+fn a_fault_takes_its_length_and_its_number() {
+    let world = World::without_daemon(&["--speed", "20"]);
+    let (code, said) = world.text(&["demo", "fault", "open-600-twice", "--times", "3"]);
+    assert_eq!((code, said.as_str()), (0, "the next 3 starts through open fail with -600\n"));
+    let (code, said) = world.text(&["demo", "fault", "work-image", "--seconds", "77"]);
+    assert!(code == 0 && said.contains("for 77 s"), "{said}");
+}

@@ -6,6 +6,9 @@
 //! name it makes, stops and disturbs worlds. `docs/world.md` is the contract
 //! with the programs that are tested against it.
 
+// They panic when the reader has left.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod app;
 mod clients;
 mod commands;
@@ -42,10 +45,7 @@ fn main() -> ExitCode {
     }
     match World::find(&called_as) {
         Ok(world) => play(&name, world, &arguments),
-        Err(error) => {
-            eprintln!("{name}: {error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => wire::Reply::failed(1, format!("{name}: {error:#}")).deliver(),
     }
 }
 

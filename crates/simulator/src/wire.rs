@@ -45,7 +45,7 @@ impl Reply {
         Self { code, stdout: String::new(), stderr }
     }
 
-    /// Prints the reply and gives the exit code.
+    /// Prints the reply and gives the exit code. A reader that has left (`| head`) misses the rest, and that is all.
     pub fn deliver(self) -> std::process::ExitCode {
         let _ = std::io::stdout().write_all(self.stdout.as_bytes());
         let _ = std::io::stdout().flush();

@@ -201,6 +201,16 @@ impl World {
         self.command(arguments).output().unwrap()
     }
 
+    /// Runs a verb whose reader has left before it writes; what it says on standard error.
+    pub fn unread(&self, arguments: &[&str]) -> String {
+        unread(&mut self.command(arguments))
+    }
+
+    /// The same for the simulator's own program.
+    pub fn unread_inside(&self, arguments: &[&str]) -> String {
+        unread(Command::new(Path::new(STABLEHAND).with_file_name("stablehand-sim")).args(arguments))
+    }
+
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(STABLEHAND);
         command.args(arguments).env("STABLEHAND_WORLD", self.dir()).env("STABLEHAND_LOG", "info");
@@ -231,6 +241,13 @@ pub fn setting<'a>(said: &'a Value, name: &str) -> &'a Value {
 
 pub fn words(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn unread(command: &mut Command) -> String {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn read_lines(stream: impl Read + Send + 'static) -> Receiver<String> {

@@ -13,6 +13,7 @@ use clap::Parser;
 
 use crate::faults::{Fault, machine, work};
 use crate::process_table;
+use crate::wire::Reply;
 use crate::world::{World, layout};
 use asking::{Answer, Question};
 use ledger::Event;
@@ -120,8 +121,7 @@ pub fn run(world: World, arguments: &[String]) -> ExitCode {
     let plan = match Plan::try_parse_from(words) {
         Ok(plan) => plan,
         Err(error) => {
-            eprintln!("{error}");
-            return ExitCode::from(2);
+            return Reply::failed(2, error.to_string()).deliver();
         }
     };
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 
 use crate::faults;
+use crate::wire::Reply;
 use crate::world::{Os, Owner, WORLD_VARIABLE, World, layout};
 
 /// Plays a Mac or a Linux machine in a folder, with a stand-in Ollama.
@@ -115,25 +116,19 @@ pub fn run() -> ExitCode {
     let CommandLine { json, verb } = CommandLine::parse();
     // The status is JSON in any case.
     let wrapped = json && !matches!(verb, Verb::Status { .. });
-    match obey(verb) {
+    let reply = match obey(verb) {
         Ok(said) if wrapped => {
             let lines: Vec<&str> = said.lines().map(str::trim_end).collect();
-            println!("{}", serde_json::json!({ "said": lines }));
-            ExitCode::SUCCESS
+            Reply::said(format!("{}\n", serde_json::json!({ "said": lines })))
         }
-        Ok(said) => {
-            println!("{}", said.trim_end());
-            ExitCode::SUCCESS
-        }
+        Ok(said) => Reply::said(format!("{}\n", said.trim_end())),
         Err(error) if wrapped => {
-            println!("{}", serde_json::json!({ "failed": format!("{error:#}") }));
-            ExitCode::FAILURE
+            let stdout = format!("{}\n", serde_json::json!({ "failed": format!("{error:#}") }));
+            Reply { code: 1, stdout, ..Reply::default() }
         }
-        Err(error) => {
-            eprintln!("stablehand-sim: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+        Err(error) => Reply::failed(1, format!("stablehand-sim: {error:#}")),
+    };
+    reply.deliver()
 }
 
 fn obey(verb: Verb) -> Result<String> {

@@ -22,6 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::faults::Fault;
 use crate::http_probe;
+use crate::wire::Reply;
 use crate::world::{Os, World, moments, notes};
 use environment::Environment;
 use library::Library;
@@ -62,15 +63,12 @@ impl Server {
 pub fn run(world: World, arguments: &[String]) -> ExitCode {
     match arguments.first().map(String::as_str) {
         Some("serve" | "start") => serve(world),
-        Some("--version" | "-v") => show_version(&world),
-        Some(other) => {
-            eprintln!("Error: unknown command \"{other}\" for \"ollama\"");
-            ExitCode::FAILURE
-        }
-        None => {
-            println!("Usage:\n  ollama [flags]\n  ollama [command]\n\nAvailable Commands:\n  serve       Start Ollama");
-            ExitCode::SUCCESS
-        }
+        Some("--version" | "-v") => version(&world).deliver(),
+        Some(other) => Reply::failed(1, format!("Error: unknown command \"{other}\" for \"ollama\"")).deliver(),
+        None => Reply::said(
+            "Usage:\n  ollama [flags]\n  ollama [command]\n\nAvailable Commands:\n  serve       Start Ollama\n",
+        )
+        .deliver(),
     }
 }
 
@@ -86,7 +84,7 @@ pub fn automatic_context(memory_bytes: u64) -> u64 {
     }
 }
 
-fn show_version(world: &World) -> ExitCode {
+fn version(world: &World) -> Reply {
     let client = world.ollama_version();
     let lookup = |key: &str| std::env::var(key).ok();
     let home = world.home().display().to_string();
@@ -94,19 +92,13 @@ fn show_version(world: &World) -> ExitCode {
     let server = http_probe::get(port, "/api/version", Duration::from_secs(2))
         .and_then(|body| serde_json::from_str::<serde_json::Value>(&body).ok())
         .and_then(|value| value["version"].as_str().map(str::to_owned));
-    match server {
-        Some(version) => {
-            println!("ollama version is {version}");
-            if version != client {
-                println!("Warning: client version is {client}");
-            }
-        }
+    Reply::said(match server {
+        Some(version) if version == client => format!("ollama version is {version}\n"),
+        Some(version) => format!("ollama version is {version}\nWarning: client version is {client}\n"),
         None => {
-            println!("Warning: could not connect to a running Ollama instance");
-            println!("Warning: client version is {client}");
+            format!("Warning: could not connect to a running Ollama instance\nWarning: client version is {client}\n")
         }
-    }
-    ExitCode::SUCCESS
+    })
 }
 
 fn serve(world: World) -> ExitCode {
@@ -129,8 +121,7 @@ async fn live(world: Arc<World>) -> ExitCode {
     let library = Library::new(&environment.models);
     announce(&world, &environment, &library, &log);
     if notes::is_raised(&world, Fault::CrashLoop) {
-        eprintln!("panic: runtime error: invalid memory address or nil pointer dereference");
-        return ExitCode::from(2);
+        return Reply::failed(2, "panic: runtime error: invalid memory address or nil pointer dereference").deliver();
     }
     let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
     else {
@@ -141,8 +132,8 @@ async fn live(world: Arc<World>) -> ExitCode {
         Ok(listener) => listener,
         Err(_) => {
             let host = &environment.host;
-            eprintln!("Error: listen tcp {host}:{port}: bind: address already in use");
-            return ExitCode::FAILURE;
+            return Reply::failed(1, format!("Error: listen tcp {host}:{port}: bind: address already in use"))
+                .deliver();
         }
     };
     let shown = match environment.host.as_str() {

@@ -111,10 +111,7 @@ pub fn run(world: World) -> ExitCode {
     let local = tokio::task::LocalSet::new();
     match local.block_on(&runtime, live(world)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("systemd: {error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => Reply::failed(1, format!("systemd: {error:#}")).deliver(),
     }
 }
 
