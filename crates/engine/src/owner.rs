@@ -242,7 +242,8 @@ pub fn ownership(survey: &Survey) -> Ownership {
         return Ownership::Foreign(foreigner);
     }
     // A server that has not bound its port yet is on its way up; it is the one to wait for.
-    if let Some(starting) = serves(survey).find(|sighting| is_ours(survey, &sighting.process)) {
+    let may_bind = |sighting: &&Sighting| is_ours(survey, &sighting.process) && same_port(survey, &sighting.process);
+    if let Some(starting) = serves(survey).find(may_bind) {
         return with_rivals(survey, starting);
     }
     match owner_of_nothing(survey) {
@@ -282,6 +283,7 @@ fn with_rivals(survey: &Survey, holder: &Sighting) -> Ownership {
     let owner = owner_of(survey, &holder.process);
     let mut rivals: Vec<Rival> = serves(survey)
         .filter(|other| other.process.id != holder.process.id && is_ours(survey, &other.process))
+        .filter(|other| same_port(survey, &other.process))
         .map(|other| Rival {
             owner: owner_of(survey, &other.process),
             pid: Some(other.process.id.pid),
@@ -289,7 +291,7 @@ fn with_rivals(survey: &Survey, holder: &Sighting) -> Ownership {
             version: version_at(survey, &other.process),
             why: "a second `ollama serve` runs for this user".to_owned(),
         })
-        .filter(|rival| same_port(survey, rival) && rival.owner != owner)
+        .filter(|rival| rival.owner != owner)
         .collect();
     for keeper in &survey.keepers {
         let fights = keeper.restarts && keeper.owner != owner && rivals.iter().all(|rival| rival.owner != keeper.owner);
@@ -310,12 +312,10 @@ fn with_rivals(survey: &Survey, holder: &Sighting) -> Ownership {
     }
 }
 
-/// A server that was told another address in its environment is no rival for this port.
-fn same_port(survey: &Survey, rival: &Rival) -> bool {
-    let host = serves(survey)
-        .find(|sighting| Some(sighting.process.id.pid) == rival.pid)
-        .and_then(|sighting| sighting.process.environment.known())
-        .and_then(|environment| environment.get("OLLAMA_HOST").cloned());
+/// Whether a server may want the survey's port. One that was told another in its environment is no business of ours:
+/// neither a rival, nor on its way up.
+fn same_port(survey: &Survey, server: &Process) -> bool {
+    let host = server.environment.known().and_then(|environment| environment.get("OLLAMA_HOST"));
     match host {
         Some(host) => host.ends_with(&format!(":{}", survey.port)) || !host.rsplit(':').next().is_some_and(is_port),
         None => true,

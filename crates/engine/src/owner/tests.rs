@@ -76,6 +76,18 @@ fn a_second_server_on_another_port_is_no_rival() {
 }
 
 #[test]
+fn a_server_on_another_port_is_not_on_its_way_to_ours() {
+    let mut other = serve(40, Some(1), "/usr/local/bin/ollama");
+    other.process.environment = Known::Is(BTreeMap::from([("OLLAMA_HOST".into(), "127.0.0.1:11500".into())]));
+    assert_eq!(ownership(&survey(vec![other.clone()], vec![])), Ownership::Absent);
+    let starting = serve(41, Some(1), "/usr/local/bin/ollama");
+    let Ownership::One { server, .. } = ownership(&survey(vec![other, starting], vec![])) else {
+        panic!("the one that was told no address may yet bind the port");
+    };
+    assert_eq!(server.map(|server| server.pid), Some(41));
+}
+
+#[test]
 fn another_program_on_the_port_is_a_stranger() {
     let stranger = Listener {
         address: "127.0.0.1:11434".to_owned(),
