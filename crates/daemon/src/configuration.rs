@@ -3,6 +3,7 @@
 //! Comments and order survive an edit of ours. A bad edit is reported with line and column, and the last good version
 //! stays in force.
 
+use stablehand_engine::alert::desktop::QuietHours;
 use stablehand_engine::recovery::Policy;
 use stablehand_engine::setting::{MAIN_SETTINGS, Name, Preset, Wish};
 use stablehand_ollama::catalogue;
@@ -31,6 +32,11 @@ const TEMPLATE: &str = "\
 [recovery]
 policy = \"alert\"
 # allowed_models = [\"gemma4:26b\"]
+
+# In quiet hours (local time, over midnight if need be) nothing is shown on the desktop. Alerts are kept in
+# `stablehand status` and `stablehand history` all the same; what is still wrong when they end is shown then, once.
+[notifications]
+# quiet = \"22:00-07:00\"
 ";
 
 /// The configuration as it is in force.
@@ -44,6 +50,8 @@ pub struct Configuration {
     pub policy: Policy,
     /// Models that may be loaded without an alert; empty allows all.
     pub allowed_models: Vec<String>,
+    /// When nothing is shown on the desktop.
+    pub quiet: Option<QuietHours>,
 }
 
 /// A change of desired settings.
@@ -245,12 +253,18 @@ pub fn parse(path: &Path, text: &str) -> Result<Configuration, Failure> {
             recovery(path, text, item, &mut configuration)?;
             continue;
         }
+        if key == "notifications" {
+            notifications(path, text, item, &mut configuration)?;
+            continue;
+        }
         if key != "settings" {
             return Err(located(
                 path,
                 text,
                 key_span(&document, key),
-                &format!("there is no section or key «{key}»; the sections are [settings] and [recovery]"),
+                &format!(
+                    "there is no section or key «{key}»; the sections are [settings], [recovery] and [notifications]"
+                ),
             ));
         }
         let Some(settings) = item.as_table_like() else { return Err(not_a_table(path, text, item.span())) };
@@ -294,6 +308,26 @@ fn recovery(path: &Path, text: &str, item: &Item, configuration: &mut Configurat
             }
             other => {
                 let what = format!("there is no key «{other}» in [recovery]; there are policy and allowed_models");
+                return Err(located(path, text, item.span(), &what));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn notifications(path: &Path, text: &str, item: &Item, configuration: &mut Configuration) -> Result<(), Failure> {
+    let Some(table) = item.as_table_like() else {
+        return Err(located(path, text, item.span(), "«notifications» must be a section, written [notifications]"));
+    };
+    for (key, item) in table.iter() {
+        match key {
+            "quiet" => {
+                let hours = item.as_str().unwrap_or_default().parse::<QuietHours>();
+                configuration.quiet =
+                    Some(hours.map_err(|error| located(path, text, item.span(), &error.to_string()))?);
+            }
+            other => {
+                let what = format!("there is no key «{other}» in [notifications]; there is quiet");
                 return Err(located(path, text, item.span(), &what));
             }
         }
@@ -389,12 +423,27 @@ mod tests {
             ("[settings]\nOLLAMA_NUM_PARALLEL = [1]\n", "c.toml:2:23: "),
             ("settings = 3\n", "c.toml:1:12: "),
             ("\n[setings]\n", "c.toml:2:2: "),
+            ("[notifications]\nquiet = \"22-7\"\n", "c.toml:2:9: "),
+            ("[notifications]\nquiet = \"07:00-07:00\"\n", "c.toml:2:9: "),
+            ("[notifications]\nquiet = 22\n", "c.toml:2:9: "),
+            ("[notifications]\nsilent = true\n", "c.toml:2:10: "),
+            ("notifications = 1\n", "c.toml:1:17: "),
         ];
         for (text, place) in cases {
             let failure = parse(Path::new("c.toml"), text).unwrap_err();
             assert!(failure.message.starts_with(place), "{text:?}: {}", failure.message);
             assert!(failure.message.contains("is not taken"), "{}", failure.message);
         }
+    }
+
+    #[test]
+    fn the_file_that_a_person_gets_is_taken_with_every_comment_switched_on() {
+        let path = Path::new("c.toml");
+        assert_eq!(parse(path, TEMPLATE).unwrap(), Configuration::default());
+        let all = TEMPLATE.replace("# allowed", "allowed").replace("# quiet", "quiet");
+        let configuration = parse(path, &all).unwrap();
+        assert_eq!(configuration.quiet.unwrap().to_string(), "22:00-07:00");
+        assert_eq!(configuration.allowed_models, ["gemma4:26b"]);
     }
 
     #[test]

@@ -53,6 +53,7 @@ pub async fn serve(machine: Machine) -> Result<(), Failure> {
     let (seen, seen_by_watching) = watch::channel(None);
     let (configuration, configuration_of_watching) = watch::channel(configuration::Configuration::default());
     let (notices, notices_of_watching) = mpsc::channel(16);
+    let (standing, standing_now) = watch::channel(std::collections::BTreeSet::new());
     let (watched, watched_now) = watch::channel(None);
     let (asks, asked) = mpsc::channel(16);
     let (lookers, lookers_now) = watch::channel(0);
@@ -61,8 +62,15 @@ pub async fn serve(machine: Machine) -> Result<(), Failure> {
         tracing::warn!(%note, "history");
     }
     let surveyor = Arc::new(Mutex::new(Surveyor::new(machine.clone(), stablehand_ollama::argv::role)));
-    let links =
-        supervision::Links { snapshots, seen, configuration, notices: notices_of_watching, watched: watched_now, asks };
+    let links = supervision::Links {
+        snapshots,
+        seen,
+        configuration,
+        notices: notices_of_watching,
+        standing: standing_now,
+        watched: watched_now,
+        asks,
+    };
     let supervision =
         tokio::spawn(supervision::run(machine.clone(), Arc::clone(&surveyor), history.clone(), inbox, links));
     let watching = tokio::spawn(watching::run(
@@ -74,6 +82,7 @@ pub async fn serve(machine: Machine) -> Result<(), Failure> {
             configuration: configuration_of_watching,
             restarts: commands.clone(),
             notices,
+            standing,
             lookers: lookers_now,
             watched,
         },

@@ -9,9 +9,9 @@ use crate::interruption::Interruption;
 use crate::looking::{Looker, Seen};
 use crate::watching::{Ask, What};
 use crate::{memory, translation};
+use stablehand_engine::alert::desktop::{Desktop, MinuteOfDay};
 use stablehand_engine::alert::{Alert, AlertGate, AlertKind};
 use stablehand_engine::plan::{Goal, Refusal, Step, StepFailure, plan};
-use stablehand_engine::recovery::Notice;
 use stablehand_engine::setting::{Name, Preset, Values, Verification, verify};
 use stablehand_engine::supervisor::{Effect, Event, Life, Origin, Outcome, Progress, State, Supervisor, Wish, WishId};
 use stablehand_engine::time::{Awake, Now, Wall};
@@ -65,7 +65,9 @@ pub struct Links {
     /// Our configuration, for whoever watches.
     pub configuration: watch::Sender<Configuration>,
     /// What whoever watches wants people to be told.
-    pub notices: mpsc::Receiver<Notice>,
+    pub notices: mpsc::Receiver<Alert>,
+    /// What is wrong at the moment of all that whoever watches tells of.
+    pub standing: watch::Receiver<BTreeSet<AlertKind>>,
     /// What was watched.
     pub watched: watch::Receiver<Option<Arc<Watched>>>,
     /// Wishes about runners go there.
@@ -101,6 +103,7 @@ pub async fn run(
         next_wish: 0,
         last: None,
         gate: AlertGate::default(),
+        desktop: Desktop::default(),
         alerts: VecDeque::new(),
         now,
         since: (now.awake, now.wall),
@@ -128,7 +131,11 @@ pub async fn run(
             }
             Some(command) = inbox.recv() => supervision.command(command).await,
             Some(answer) = returned.recv() => supervision.answer(answer).await,
-            Some(notice) = links.notices.recv() => supervision.notice(notice),
+            Some(alert) = links.notices.recv() => supervision.notice(alert),
+            Ok(()) = links.standing.changed() => {
+                let standing = links.standing.borrow_and_update().clone();
+                supervision.watched_standing(&standing);
+            }
             Ok(()) = links.watched.changed() => supervision.publish(),
             () = tokio::time::sleep(wait) => supervision.tick().await,
         }
@@ -187,6 +194,7 @@ struct Supervision {
     next_wish: u64,
     last: Option<Arc<Seen>>,
     gate: AlertGate,
+    desktop: Desktop,
     alerts: VecDeque<protocol::Alert>,
     /// A restart that is under way, written down.
     interrupted: Interruption,
@@ -216,6 +224,7 @@ impl Supervision {
             self.event(Event::Changed).await;
         }
         self.event(Event::Tick).await;
+        self.owed_alerts();
     }
 
     async fn answer(&mut self, answer: Answer) {
@@ -391,6 +400,12 @@ impl Supervision {
                 self.gate.clear(now, AlertKind::Drift);
             }
         }
+        if !matches!(self.supervisor.state(), State::GaveUp { .. }) {
+            self.gate.clear(now, AlertKind::GaveUp);
+        }
+        if !matches!(self.supervisor.state(), State::Silent { .. }) {
+            self.gate.clear(now, AlertKind::ServerSilent);
+        }
         match translation::rivalry(&seen.look.ownership) {
             Some(message) => self.alert(Alert::new(AlertKind::Contested, message, "stablehand doctor")),
             None => self.gate.clear(now, AlertKind::Contested),
@@ -399,9 +414,50 @@ impl Supervision {
 
     fn alert(&mut self, alert: Alert) {
         let now = self.machine.clock().now();
-        let Some(alert) = self.gate.offer(now.awake, alert) else { return };
+        if let Some(alert) = self.gate.offer(now.awake, alert) {
+            self.tell(now, alert);
+        }
+    }
+
+    /// What had to wait for its minute, or for the end of the quiet hours.
+    fn owed_alerts(&mut self) {
+        let now = self.machine.clock().now();
+        let due = self.gate.due(now.awake);
+        let news = !due.is_empty();
+        for alert in due {
+            self.tell(now, alert);
+        }
+        let quiet = self.is_quiet(now.wall);
+        if let Some(alert) = self.desktop.due(quiet, |kind| self.gate.holds(kind)) {
+            self.show(alert);
+        }
+        if news {
+            self.publish();
+        }
+    }
+
+    fn tell(&mut self, now: Now, alert: Alert) {
         tracing::warn!(kind = alert.kind.word(), message = %alert.message, action = %alert.action, "alert");
         self.alerts.push_back(translation::alert(&alert, now.wall));
+        while self.alerts.len() > ALERTS_KEPT {
+            self.alerts.pop_front();
+        }
+        self.history.note(Entry {
+            at: now.wall,
+            kind: Kind::Alert,
+            subject: alert.kind.word().to_owned(),
+            words: alert.message.clone(),
+            detail_json: String::new(),
+        });
+        let quiet = self.is_quiet(now.wall);
+        match self.desktop.tell(quiet, alert) {
+            Some(alert) => self.show(alert),
+            None => tracing::info!("no desktop notification: quiet hours"),
+        }
+    }
+
+    fn show(&self, alert: Alert) {
+        tracing::info!(kind = alert.kind.word(), message = %alert.message, "desktop notification");
         let machine = self.machine.clone();
         tokio::spawn(async move {
             if let Err(reason) = notification::deliver(&machine, &alert).await {
@@ -409,17 +465,31 @@ impl Supervision {
                 tracing::debug!(%reason, "no desktop notification");
             }
         });
-        while self.alerts.len() > ALERTS_KEPT {
-            self.alerts.pop_front();
-        }
+    }
+
+    fn is_quiet(&self, wall: Wall) -> bool {
+        self.configuration.current().quiet.zip(minute_of_day(wall)).is_some_and(|(hours, minute)| hours.hold_at(minute))
     }
 
     /// What was watched and is worth telling.
-    fn notice(&mut self, notice: Notice) {
-        let kind =
-            if notice.kind == "unexpected-model" { AlertKind::UnexpectedModel } else { AlertKind::Stall(notice.kind) };
-        self.alert(Alert::new(kind, notice.message, notice.action));
+    fn notice(&mut self, alert: Alert) {
+        self.alert(alert);
         self.publish();
+    }
+
+    /// What whoever watches told of and does not see any more is gone.
+    fn watched_standing(&mut self, standing: &BTreeSet<AlertKind>) {
+        let now = self.machine.clock().now().awake;
+        self.gate.clear_all(now, |kind| match kind {
+            AlertKind::Stall(_) | AlertKind::UnexpectedModel => !standing.contains(&kind),
+            AlertKind::GaveUp
+            | AlertKind::ServerSilent
+            | AlertKind::LoginRace
+            | AlertKind::Drift
+            | AlertKind::Contested
+            | AlertKind::Recovery(_)
+            | AlertKind::SinceQuiet => false,
+        });
     }
 
     fn publish(&self) {
@@ -678,6 +748,12 @@ impl Supervision {
             let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
         });
     }
+}
+
+/// In the time zone of this machine.
+fn minute_of_day(wall: Wall) -> Option<MinuteOfDay> {
+    let local = jiff::Timestamp::from_millisecond(wall.unix_ms).ok()?.to_zoned(jiff::tz::TimeZone::system());
+    MinuteOfDay::new(local.hour().unsigned_abs().into(), local.minute().unsigned_abs().into())
 }
 
 fn refused(refusal: Refusal) -> Outcome {

@@ -14,15 +14,16 @@ use crate::looking::Seen;
 use crate::supervision::Command;
 use deeds::Deeds;
 use observing::{Observed, Observer};
+use stablehand_engine::alert::{Alert, AlertKind};
 use stablehand_engine::process::Identity;
-use stablehand_engine::recovery::{Ask as Wanted, Effect, Event, Finish, Ladder, Limits, Notice, WishId};
+use stablehand_engine::recovery::{Ask as Wanted, Effect, Event, Finish, Ladder, Limits, WishId};
 use stablehand_engine::stall::{Judgement, Watcher};
 use stablehand_engine::time::Now;
 use stablehand_platform::machine::Machine;
 use stablehand_platform::sampling::next_interval;
 use stablehand_platform::survey::Surveyor;
 use stablehand_protocol::{self as protocol, Ending, Failure, Watched};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, watch};
@@ -65,7 +66,9 @@ pub struct Links {
     /// Restarts go to whoever owns the server's life.
     pub restarts: mpsc::Sender<Command>,
     /// What people are told.
-    pub notices: mpsc::Sender<Notice>,
+    pub notices: mpsc::Sender<Alert>,
+    /// What of it holds at the moment.
+    pub standing: watch::Sender<BTreeSet<AlertKind>>,
     /// How many look on.
     pub lookers: watch::Receiver<u32>,
     /// What was seen.
@@ -161,7 +164,14 @@ impl Watching {
         let judgements = self.watcher.observe(now, &observed.observation);
         self.record(now, &observed, &judgements);
         let watched = view::watched(&self.machine, now, &observed, &judgements, self.ladder.policy());
-        self.unexpected_models(links, &observed).await;
+        let troubles = judgements.iter().filter(|judgement| judgement.verdict.is_trouble());
+        let mut standing: BTreeSet<_> = troubles.map(|judgement| AlertKind::Stall(judgement.verdict.word())).collect();
+        let unexpected = self.unexpected_models(links, &observed);
+        standing.extend(unexpected.as_ref().map(|alert| alert.kind));
+        links.standing.send_replace(standing);
+        if let Some(alert) = unexpected {
+            let _ = links.notices.send(alert).await;
+        }
         self.last = Some((observed, judgements.clone()));
         links.watched.send_replace(Some(Arc::new(watched)));
         self.step(links, now, Event::Judged(judgements)).await;
@@ -199,8 +209,7 @@ impl Watching {
             }
             Effect::Verify { life, check } => self.deeds.verify(life, check, port),
             Effect::Alert(notice) => {
-                self.note(now, Kind::Alert, notice.kind.to_owned(), notice.message.clone());
-                let _ = links.notices.send(notice).await;
+                let _ = links.notices.send(notice.into_alert()).await;
             }
             Effect::GiveUp { cause, why } => {
                 self.note(now, Kind::Outcome, cause.word().to_owned(), format!("given up: {why}"));
@@ -267,21 +276,24 @@ impl Watching {
         }
     }
 
-    async fn unexpected_models(&mut self, links: &Links, observed: &Observed) {
-        let allowed = links.configuration.borrow().allowed_models.clone();
+    fn unexpected_models(&self, links: &Links, observed: &Observed) -> Option<Alert> {
+        let allowed = &links.configuration.borrow().allowed_models;
         if allowed.is_empty() {
-            return;
+            return None;
         }
-        let models: Vec<String> =
-            observed.listed.known().map(|listed| listed.keys().cloned().collect()).unwrap_or_default();
-        for model in models.into_iter().filter(|model| !allowed.iter().any(|one| same_model(one, model))) {
-            let notice = Notice {
-                kind: "unexpected-model",
-                message: format!("{model} was loaded, and is not among the allowed models"),
-                action: format!("stablehand unload {model}"),
-            };
-            let _ = links.notices.send(notice).await;
-        }
+        let listed = observed.listed.known()?;
+        let unexpected: Vec<&str> = listed
+            .keys()
+            .map(String::as_str)
+            .filter(|model| !allowed.iter().any(|one| same_model(one, model)))
+            .collect();
+        let first = unexpected.first()?;
+        let (are, were) = if unexpected.len() == 1 { ("is", "was") } else { ("are", "were") };
+        Some(Alert::new(
+            AlertKind::UnexpectedModel,
+            format!("{} {were} loaded, and {are} not among the allowed models", unexpected.join(", ")),
+            format!("stablehand unload {first}"),
+        ))
     }
 
     fn note(&self, at: Now, kind: Kind, subject: String, words: String) {

@@ -1,4 +1,7 @@
-//! What a person is told, and how often: on change only, at most one of a kind a minute, each with an action.
+//! What a person is told, and how often: on change only, at most one of a kind a minute, each with an action. Which of
+//! it reaches the desktop is decided in [`desktop`].
+
+pub mod desktop;
 
 use crate::time::Awake;
 use std::borrow::Cow;
@@ -18,10 +21,14 @@ pub enum AlertKind {
     Drift,
     /// Several owners fight for the port.
     Contested,
-    /// A stall or its recovery; the word of its kind.
+    /// A stall; the word of its verdict.
     Stall(&'static str),
+    /// What recovery has come to; its word.
+    Recovery(&'static str),
     /// A model is loaded that is not among the allowed ones.
     UnexpectedModel,
+    /// Several things that went wrong in quiet hours, at their end.
+    SinceQuiet,
 }
 
 impl AlertKind {
@@ -33,8 +40,9 @@ impl AlertKind {
             Self::LoginRace => "login-race",
             Self::Drift => "drift",
             Self::Contested => "contested",
-            Self::Stall(word) => word,
+            Self::Stall(word) | Self::Recovery(word) => word,
             Self::UnexpectedModel => "unexpected-model",
+            Self::SinceQuiet => "since-quiet",
         }
     }
 }
@@ -73,27 +81,51 @@ struct Memory {
     told_at: Option<Awake>,
     message: String,
     gone_since: Option<Awake>,
+    /// News that came within [`QUIET_SPAN`].
+    waiting: Option<Alert>,
+}
+
+impl Memory {
+    fn tell(&mut self, now: Awake, alert: Alert) -> Alert {
+        self.told_at = Some(now);
+        self.message.clone_from(&alert.message);
+        self.waiting = None;
+        alert
+    }
+
+    fn is_quiet(&self, now: Awake) -> bool {
+        self.told_at.is_some_and(|told| now.since(told) < QUIET_SPAN)
+    }
 }
 
 impl AlertGate {
-    /// A condition holds. Returns the alert when it is news: the condition was not there before, or has another
-    /// message, and the last alert of its kind lies at least [`QUIET_SPAN`] back.
+    /// A condition holds. Returns the alert when it is news (the condition was not there before, or has another
+    /// message) and the last alert of its kind lies at least [`QUIET_SPAN`] back. News that comes sooner waits for
+    /// [`Self::due`].
     pub fn offer(&mut self, now: Awake, alert: Alert) -> Option<Alert> {
         let memory = self.kinds.entry(alert.kind).or_insert_with(|| Memory {
             told_at: None,
             message: String::new(),
             gone_since: None,
+            waiting: None,
         });
-        let cleared = memory.gone_since.is_some_and(|since| now.since(since) >= CLEAR_SPAN);
-        let news = memory.told_at.is_none() || cleared || memory.message != alert.message;
-        memory.gone_since = None;
-        let quiet = memory.told_at.is_some_and(|told| now.since(told) < QUIET_SPAN);
-        if !news || quiet {
+        let cleared = memory.gone_since.take().is_some_and(|since| now.since(since) >= CLEAR_SPAN);
+        if memory.told_at.is_some() && !cleared && memory.message == alert.message {
+            // What was told last holds again; whatever was between has passed.
+            memory.waiting = None;
             return None;
         }
-        memory.told_at = Some(now);
-        memory.message.clone_from(&alert.message);
-        Some(alert)
+        if memory.is_quiet(now) {
+            memory.waiting = Some(alert);
+            return None;
+        }
+        Some(memory.tell(now, alert))
+    }
+
+    /// News that had to wait and still holds.
+    pub fn due(&mut self, now: Awake) -> Vec<Alert> {
+        let due = self.kinds.values_mut().filter(|memory| !memory.is_quiet(now) && memory.gone_since.is_none());
+        due.filter_map(|memory| memory.waiting.take().map(|alert| memory.tell(now, alert))).collect()
     }
 
     /// A condition does not hold (any more).
@@ -101,6 +133,29 @@ impl AlertGate {
         if let Some(memory) = self.kinds.get_mut(&kind) {
             memory.gone_since.get_or_insert(now);
         }
+    }
+
+    /// Clears every kind that suits.
+    pub fn clear_all(&mut self, now: Awake, suits: impl Fn(AlertKind) -> bool) {
+        for (kind, memory) in &mut self.kinds {
+            if suits(*kind) {
+                memory.gone_since.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Whether something of this kind was told and still holds. What is over as soon as it is told never holds.
+    pub fn holds(&self, kind: AlertKind) -> bool {
+        let lasts = match kind {
+            AlertKind::GaveUp
+            | AlertKind::ServerSilent
+            | AlertKind::Drift
+            | AlertKind::Contested
+            | AlertKind::Stall(_)
+            | AlertKind::UnexpectedModel => true,
+            AlertKind::LoginRace | AlertKind::Recovery(_) | AlertKind::SinceQuiet => false,
+        };
+        lasts && self.kinds.get(&kind).is_some_and(|memory| memory.gone_since.is_none())
     }
 }
 
@@ -145,6 +200,34 @@ mod tests {
         assert!(gate.offer(at(0), drift("a")).is_some());
         assert!(gate.offer(at(30), drift("b")).is_none());
         assert!(gate.offer(at(60), drift("b")).is_some());
+    }
+
+    #[test]
+    fn two_things_of_a_kind_within_a_minute_are_both_told_in_the_end() {
+        let mut gate = AlertGate::default();
+        assert!(gate.offer(at(0), drift("a")).is_some());
+        assert!(gate.offer(at(5), drift("b")).is_none());
+        assert_eq!(gate.due(at(59)), []);
+        assert_eq!(gate.due(at(60)), [drift("b")]);
+        assert_eq!(gate.due(at(200)), []);
+    }
+
+    #[test]
+    fn what_is_gone_before_its_minute_is_not_told() {
+        let mut gate = AlertGate::default();
+        assert!(gate.offer(at(0), drift("a")).is_some());
+        assert!(gate.offer(at(5), drift("b")).is_none());
+        gate.clear_all(at(6), |kind| kind == AlertKind::Drift);
+        assert_eq!(gate.due(at(60)), []);
+        assert!(!gate.holds(AlertKind::Drift));
+    }
+
+    #[test]
+    fn what_happened_once_does_not_hold() {
+        let mut gate = AlertGate::default();
+        gate.offer(at(0), Alert::new(AlertKind::Recovery("recovered"), "a".to_owned(), "b"));
+        gate.offer(at(0), drift("a"));
+        assert!(gate.holds(AlertKind::Drift) && !gate.holds(AlertKind::Recovery("recovered")));
     }
 
     fn drift(message: &str) -> Alert {

@@ -1,7 +1,13 @@
 //! What a person is told of stalls and recovery.
 
 use super::Cause;
+use crate::alert::{Alert, AlertKind};
 use crate::stall::{Judgement, Verdict};
+
+const RECOVERED: &str = "recovered";
+const NOT_HELPED: &str = "not-helped";
+const HELD: &str = "recovery-held";
+const GAVE_UP: &str = "gave-up";
 
 /// Something a person should know, with what can be done about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +21,14 @@ pub struct Notice {
 }
 
 impl Notice {
+    /// As what people are told of everything.
+    pub fn into_alert(self) -> Alert {
+        let Self { kind, message, action } = self;
+        let outcome = [RECOVERED, NOT_HELPED, HELD, GAVE_UP].contains(&kind);
+        let kind = if outcome { AlertKind::Recovery(kind) } else { AlertKind::Stall(kind) };
+        Alert::new(kind, message, action)
+    }
+
     pub(super) fn trouble(judgement: &Judgement) -> Self {
         Self {
             kind: judgement.verdict.word(),
@@ -26,23 +40,23 @@ impl Notice {
     pub(super) fn recovered(judgement: &Judgement) -> Self {
         let message =
             format!("{}: {}; recovered, and the next request was answered", judgement.subject, judgement.verdict);
-        Self { kind: "recovered", message, action: "stablehand history --since 1h".to_owned() }
+        Self { kind: RECOVERED, message, action: "stablehand history --since 1h".to_owned() }
     }
 
     pub(super) fn not_helped(judgement: &Judgement, why: &str) -> Self {
         let message =
             format!("{}: {}; the step of recovery has not helped: {why}", judgement.subject, judgement.verdict);
-        Self { kind: "not-helped", message, action: "stablehand why".to_owned() }
+        Self { kind: NOT_HELPED, message, action: "stablehand why".to_owned() }
     }
 
     pub(super) fn held(judgement: &Judgement, why: &str) -> Self {
         let message = format!("{}: {}; nothing is done: {why}", judgement.subject, judgement.verdict);
-        Self { kind: "recovery-held", message, action: action(judgement) }
+        Self { kind: HELD, message, action: action(judgement) }
     }
 
     pub(super) fn gave_up(cause: Cause, judgement: &Judgement, why: &str) -> Self {
         let message = format!("gave up on recovering {} ({}): {why}", judgement.subject, cause.word());
-        Self { kind: "gave-up", message, action: "stablehand why".to_owned() }
+        Self { kind: GAVE_UP, message, action: "stablehand why".to_owned() }
     }
 }
 
