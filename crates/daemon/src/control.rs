@@ -25,6 +25,8 @@ pub type Latest = watch::Receiver<Option<Arc<Snapshot>>>;
 
 /// The pause after a connection that could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+/// How long a single question waits for a picture that is made for it; the last one is at most 30 s old.
+const PICTURE: Duration = Duration::from_millis(500);
 /// The largest request that is read.
 const REQUEST_BYTES: usize = 256 << 10;
 
@@ -111,9 +113,19 @@ async fn with_version(mut response: Response) -> Response {
     response
 }
 
+/// A picture made for this question. Nobody looks often while nobody looks on, so the last one may show what was over
+/// long ago.
+async fn picture<T: Clone>(mut latest: watch::Receiver<T>, lookers: &watch::Sender<u32>) -> T {
+    latest.mark_unchanged();
+    let looks_on = Looker::new(lookers);
+    // Without one in time, or where nothing has changed, the last one is the best there is.
+    let _ = tokio::time::timeout(PICTURE, latest.changed()).await;
+    drop(looks_on);
+    latest.borrow().clone()
+}
+
 async fn snapshot(State(reach): State<Reach>) -> Response {
-    let latest = reach.latest.borrow().clone();
-    match latest {
+    match picture(reach.latest.clone(), &reach.lookers).await {
         Some(snapshot) => axum::Json(&*snapshot).into_response(),
         None => refuse(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -135,8 +147,7 @@ async fn events(State(reach): State<Reach>) -> Sse<impl Stream<Item = Result<sse
 }
 
 async fn metrics(State(reach): State<Reach>) -> Response {
-    let latest = reach.latest.borrow().clone();
-    match latest {
+    match picture(reach.latest.clone(), &reach.lookers).await {
         Some(snapshot) => {
             let text = crate::metrics::exposition(&crate::gauges::of(&snapshot, &reach.history));
             ([(CONTENT_TYPE, crate::metrics::CONTENT_TYPE)], text).into_response()
@@ -199,4 +210,22 @@ async fn unknown_path() -> Response {
 
 fn refuse(status: StatusCode, failure: &Failure) -> Response {
     (status, axum::Json(failure)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn whoever_asks_once_gets_a_picture_made_for_it() {
+        let (pictures, latest) = watch::channel("of long ago");
+        let (lookers, mut looking) = watch::channel(0);
+        let painter = tokio::spawn(async move {
+            looking.wait_for(|count| *count > 0).await.unwrap();
+            pictures.send_replace("of now");
+            looking.wait_for(|count| *count == 0).await.unwrap();
+        });
+        assert_eq!(picture(latest, &lookers).await, "of now");
+        painter.await.unwrap();
+    }
 }
