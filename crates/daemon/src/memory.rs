@@ -79,8 +79,7 @@ async fn bound(
             Err(reason) => protocol::Known::unknown(reason.clone()),
         },
         budget_source: match budget {
-            Ok((_, BudgetSource::GpuWorkingSet)) => "GPU working set",
-            Ok((_, BudgetSource::ThreeQuartersOfMemory)) => "75 % of memory",
+            Ok((_, source)) => source.words(),
             Err(_) => "",
         }
         .to_owned(),

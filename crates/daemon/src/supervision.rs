@@ -481,7 +481,7 @@ impl Supervision {
     fn watched_standing(&mut self, standing: &BTreeSet<AlertKind>) {
         let now = self.machine.clock().now().awake;
         self.gate.clear_all(now, |kind| match kind {
-            AlertKind::Stall(_) | AlertKind::UnexpectedModel => !standing.contains(&kind),
+            AlertKind::Stall(_) | AlertKind::UnexpectedModel | AlertKind::MemoryBudget => !standing.contains(&kind),
             AlertKind::GaveUp
             | AlertKind::ServerSilent
             | AlertKind::LoginRace

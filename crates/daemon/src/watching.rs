@@ -15,6 +15,7 @@ use crate::supervision::Command;
 use deeds::Deeds;
 use observing::{Observed, Observer};
 use stablehand_engine::alert::{Alert, AlertKind};
+use stablehand_engine::loaded::{BudgetWatch, same_model, unexpected};
 use stablehand_engine::process::Identity;
 use stablehand_engine::recovery::{Ask as Wanted, Effect, Event, Finish, Ladder, Limits, WishId};
 use stablehand_engine::stall::{Judgement, Watcher};
@@ -96,6 +97,7 @@ pub async fn run(
         asked: HashMap::new(),
         next_wish: 0,
         words: BTreeMap::new(),
+        budget: BudgetWatch::default(),
         last: None,
         now,
     };
@@ -129,6 +131,7 @@ struct Watching {
     next_wish: u64,
     /// The last verdict of each subject, for the history.
     words: BTreeMap<Identity, &'static str>,
+    budget: BudgetWatch,
     last: Option<(Observed, Vec<Judgement>)>,
     now: Now,
 }
@@ -166,10 +169,10 @@ impl Watching {
         let watched = view::watched(&self.machine, now, &observed, &judgements, self.ladder.policy());
         let troubles = judgements.iter().filter(|judgement| judgement.verdict.is_trouble());
         let mut standing: BTreeSet<_> = troubles.map(|judgement| AlertKind::Stall(judgement.verdict.word())).collect();
-        let unexpected = self.unexpected_models(links, &observed);
-        standing.extend(unexpected.as_ref().map(|alert| alert.kind));
+        let alerts = self.loaded_alerts(links, now, &observed);
+        standing.extend(alerts.iter().map(|alert| alert.kind));
         links.standing.send_replace(standing);
-        if let Some(alert) = unexpected {
+        for alert in alerts {
             let _ = links.notices.send(alert).await;
         }
         self.last = Some((observed, judgements.clone()));
@@ -276,24 +279,14 @@ impl Watching {
         }
     }
 
-    fn unexpected_models(&self, links: &Links, observed: &Observed) -> Option<Alert> {
+    /// Alerts about what is loaded that hold at the moment.
+    fn loaded_alerts(&mut self, links: &Links, now: Now, observed: &Observed) -> Vec<Alert> {
         let allowed = &links.configuration.borrow().allowed_models;
-        if allowed.is_empty() {
-            return None;
-        }
-        let listed = observed.listed.known()?;
-        let unexpected: Vec<&str> = listed
-            .keys()
-            .map(String::as_str)
-            .filter(|model| !allowed.iter().any(|one| same_model(one, model)))
-            .collect();
-        let first = unexpected.first()?;
-        let (are, were) = if unexpected.len() == 1 { ("is", "was") } else { ("are", "were") };
-        Some(Alert::new(
-            AlertKind::UnexpectedModel,
-            format!("{} {were} loaded, and {are} not among the allowed models", unexpected.join(", ")),
-            format!("stablehand unload {first}"),
-        ))
+        let unexpected = observed.listed.known().and_then(|loaded| unexpected(loaded, allowed));
+        let (gpu, memory) = (observed.gpu_memory(&self.machine), &observed.sample.memory.total_bytes);
+        let is_idle = |model: &str| observed.is_idle(model);
+        let over = self.budget.observe(now.awake, &observed.listed, &gpu, memory, is_idle);
+        unexpected.into_iter().chain(over).collect()
     }
 
     fn note(&self, at: Now, kind: Kind, subject: String, words: String) {
@@ -325,9 +318,4 @@ async fn refuse(events: &mpsc::Sender<protocol::Event>, failure: Failure) {
 fn not_there(model: &str, what: &str, there: &[String]) -> Failure {
     let hint = if there.is_empty() { "no model is loaded".to_owned() } else { format!("loaded: {}", there.join(", ")) };
     Failure::new("no-such-model-loaded", format!("{what} {model}; nothing was done"), hint)
-}
-
-/// A name without a tag means `latest`.
-fn same_model(known: &str, asked: &str) -> bool {
-    known == asked || known == format!("{asked}:latest") || format!("{known}:latest") == asked
 }

@@ -27,6 +27,8 @@ pub enum AlertKind {
     Recovery(&'static str),
     /// A model is loaded that is not among the allowed ones.
     UnexpectedModel,
+    /// What is loaded takes more than models may take together.
+    MemoryBudget,
     /// Several things that went wrong in quiet hours, at their end.
     SinceQuiet,
 }
@@ -42,6 +44,7 @@ impl AlertKind {
             Self::Contested => "contested",
             Self::Stall(word) | Self::Recovery(word) => word,
             Self::UnexpectedModel => "unexpected-model",
+            Self::MemoryBudget => "memory-budget",
             Self::SinceQuiet => "since-quiet",
         }
     }
@@ -152,7 +155,8 @@ impl AlertGate {
             | AlertKind::Drift
             | AlertKind::Contested
             | AlertKind::Stall(_)
-            | AlertKind::UnexpectedModel => true,
+            | AlertKind::UnexpectedModel
+            | AlertKind::MemoryBudget => true,
             AlertKind::LoginRace | AlertKind::Recovery(_) | AlertKind::SinceQuiet => false,
         };
         lasts && self.kinds.get(&kind).is_some_and(|memory| memory.gone_since.is_none())

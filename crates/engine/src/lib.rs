@@ -11,10 +11,12 @@
 //! - the steps of an apply or a restart, per owner: [`plan`]
 //! - when to restart, when to wait, when to give up: [`supervisor`]
 //! - how much memory a setting can cost at most: [`memory_bound`]
+//! - which models may be loaded, and how much together: [`loaded`]
 //! - what a person is told, and how often: [`alert`]
 
 pub mod alert;
 pub mod known;
+pub mod loaded;
 pub mod memory_bound;
 pub mod owner;
 pub mod plan;

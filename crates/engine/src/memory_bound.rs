@@ -61,6 +61,16 @@ pub enum BudgetSource {
     ThreeQuartersOfMemory,
 }
 
+impl BudgetSource {
+    /// In words; a stable text of the snapshot.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::GpuWorkingSet => "GPU working set",
+            Self::ThreeQuartersOfMemory => "75 % of memory",
+        }
+    }
+}
+
 /// The memory that models may take together.
 ///
 /// # Errors

@@ -25,7 +25,7 @@ mod tests;
 
 pub use crate::supervisor::{Life, WishId};
 pub use ladder::Ladder;
-pub use notice::Notice;
+pub use notice::{Notice, shell_word};
 
 use crate::process::Identity;
 use crate::stall::{Judgement, Verdict};

@@ -5,23 +5,23 @@ use crate::looking::Seen;
 use crate::models::ModelNames;
 use futures_util::future::join_all;
 use stablehand_engine::Known;
+use stablehand_engine::loaded::{GpuMemory, Loaded, LoadedModels, same_model};
 use stablehand_engine::owner::{Owner, Ownership};
 use stablehand_engine::process::{Identity, Role, RunnerArgs, Sighting};
 use stablehand_engine::stall::evidence::{
     Health, Listing, MachineSeen, Observation, ProcessState, RunnerSeen, ServerSeen, Waiting,
 };
 use stablehand_engine::time::{Awake, Wall};
-use stablehand_ollama::client::Client;
+use stablehand_ollama::client::{Client, LoadedModel};
 use stablehand_ollama::log::Parser;
 use stablehand_ollama::log::follower::{Follower, Piece, Start};
 use stablehand_ollama::log_statistics::{LivingRunner, LogView, Statistics};
 use stablehand_ollama::runner::{Look, RunnerClient, evidence};
 use stablehand_platform::connections::{Connection, Connections};
-use stablehand_platform::machine::Machine;
+use stablehand_platform::machine::{Machine, Os};
 use stablehand_platform::sampling::{ProcessSample, RunState, Sample, Sampler};
 use stablehand_platform::server_log::{LogSource, server_log};
 use stablehand_platform::survey::Surveyor;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,8 +47,8 @@ pub struct Observed {
     pub sample: Sample,
     /// Connections to the server.
     pub connections: Known<Vec<Connection>>,
-    /// What `/api/ps` lists, with the time until which it stays.
-    pub listed: Known<BTreeMap<String, Wall>>,
+    /// What `/api/ps` lists.
+    pub listed: Known<LoadedModels>,
     /// What the log tells; unknown where it cannot be read.
     pub log: Known<LogView>,
     /// Whether the numbers of waiting requests are known.
@@ -56,6 +56,29 @@ pub struct Observed {
 }
 
 impl Observed {
+    /// What the GPU may use in all, as it says itself, or as the machine is known for.
+    pub fn gpu_limit_bytes(&self, machine: &Machine) -> Known<u64> {
+        match (&self.sample.gpu.working_set_limit_bytes, machine.gpu_working_set_bytes()) {
+            (Known::Unknown(_), Known::Is(limit)) => Known::Is(limit),
+            (known, _) => known.clone(),
+        }
+    }
+
+    /// Where the GPU's memory is. Linux tells a limit of cards alone.
+    pub fn gpu_memory(&self, machine: &Machine) -> GpuMemory {
+        match (machine.os(), self.gpu_limit_bytes(machine)) {
+            (Os::MacOs, limit) | (Os::Linux, limit @ Known::Unknown(_)) => GpuMemory::Shared(limit),
+            (Os::Linux, Known::Is(_)) => GpuMemory::OwnCard,
+        }
+    }
+
+    /// Whether it is known that no request is in this model's runners.
+    pub fn is_idle(&self, model: &str) -> bool {
+        let of_model = |runner: &&RunnerSeen| runner.model.known().is_some_and(|known| same_model(known, model));
+        let mut runners = self.observation.runners.iter().filter(of_model);
+        runners.all(|runner| runner.slots.known().is_some_and(|slots| slots.iter().all(|slot| !slot.busy)))
+    }
+
     /// Whether a request is being worked on or a model loaded.
     pub fn is_busy(&self) -> bool {
         let busy = |runner: &RunnerSeen| match &runner.slots {
@@ -76,7 +99,7 @@ pub struct Observer {
     names: ModelNames,
     table: Vec<Sighting>,
     table_at: Option<Awake>,
-    ps: Option<(Awake, Known<BTreeMap<String, Wall>>)>,
+    ps: Option<(Awake, Known<LoadedModels>)>,
     log: Option<(PathBuf, Follower)>,
     statistics: Statistics,
     failures: u64,
@@ -158,7 +181,7 @@ impl Observer {
         }
     }
 
-    async fn listed(&mut self, now: Awake, client: Option<Client>) -> Known<BTreeMap<String, Wall>> {
+    async fn listed(&mut self, now: Awake, client: Option<Client>) -> Known<LoadedModels> {
         let Some(client) = client else {
             self.ps = None;
             return Known::unknown("the server does not answer");
@@ -172,7 +195,14 @@ impl Observer {
         let listed = match client.ps(ANSWER).await {
             Ok(loaded) => {
                 let until = |expires: Known<Wall>| expires.known().copied().unwrap_or(Wall::from_unix_ms(i64::MAX));
-                Known::Is(loaded.models.into_iter().map(|model| (model.name, until(model.expires_at))).collect())
+                let one = |model: LoadedModel| {
+                    let bytes = match model.size_bytes {
+                        0 => Known::unknown("the server tells no size"),
+                        bytes => Known::Is(bytes),
+                    };
+                    (model.name, Loaded { bytes, gpu_bytes: model.gpu_bytes, until: until(model.expires_at) })
+                };
+                Known::Is(loaded.models.into_iter().map(one).collect())
             }
             Err(error) => Known::unknown(error.to_string()),
         };
@@ -222,7 +252,7 @@ impl Observer {
         look: Option<&Look>,
         sample: &Sample,
         log: Option<&LogView>,
-        listed: &Known<BTreeMap<String, Wall>>,
+        listed: &Known<LoadedModels>,
         server: Option<Identity>,
     ) -> RunnerSeen {
         let process = &sighting.process;
@@ -235,7 +265,7 @@ impl Observer {
         let usage = sample.processes.iter().find(|one| one.id == process.id);
         let listing = match (listed, &model) {
             (Known::Is(listed), Known::Is(model)) => {
-                Known::Is(listed.get(model).map_or(Listing::Absent, |until| Listing::Until(*until)))
+                Known::Is(listed.get(model).map_or(Listing::Absent, |loaded| Listing::Until(loaded.until)))
             }
             (Known::Unknown(reason), _) | (_, Known::Unknown(reason)) => Known::Unknown(reason.clone()),
         };
@@ -275,7 +305,7 @@ impl Observer {
         &mut self,
         id: Option<Identity>,
         answers: bool,
-        listed: &Known<BTreeMap<String, Wall>>,
+        listed: &Known<LoadedModels>,
         log: Option<&LogView>,
         runners: &[RunnerSeen],
         waiting: &Known<Waiting>,

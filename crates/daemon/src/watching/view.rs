@@ -29,10 +29,7 @@ pub fn watched(machine: &Machine, now: Now, observed: &Observed, judgements: &[J
             swap_in_bytes_per_s: wire(&sample.memory.swap_in.bytes_per_s),
             swap_out_bytes_per_s: wire(&sample.memory.swap_out.bytes_per_s),
             pressure_level: wire(&sample.memory.pressure.as_ref().map(|pressure| pressure.level())),
-            gpu_limit_bytes: match (&sample.gpu.working_set_limit_bytes, machine.gpu_working_set_bytes()) {
-                (Known::Unknown(_), Known::Is(limit)) => protocol::Known::Is(limit),
-                (known, _) => wire(known),
-            },
+            gpu_limit_bytes: wire(&observed.gpu_limit_bytes(machine)),
             gpu_used_bytes: wire(&sample.gpu.in_use_bytes),
             gpu_percent: wire(&sample.gpu.utilisation_percent),
         },

@@ -61,7 +61,7 @@ impl Notice {
 }
 
 fn action(judgement: &Judgement) -> String {
-    let model = judgement.subject.model().map(quoted);
+    let model = judgement.subject.model().map(shell_word);
     match (&judgement.verdict, model) {
         (Verdict::Hung { .. } | Verdict::StuckUnloading | Verdict::Orphan, Some(model)) => {
             format!("stablehand runner stop {model} --force")
@@ -91,7 +91,7 @@ fn action(judgement: &Judgement) -> String {
 }
 
 /// A model's name as it can be pasted into a shell.
-fn quoted(model: &str) -> String {
+pub fn shell_word(model: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-' | ':' | '/');
     if !model.is_empty() && model.chars().all(plain) {
         model.to_owned()
