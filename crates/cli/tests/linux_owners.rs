@@ -92,3 +92,17 @@ fn a_program_that_nobody_runs_is_started_by_us() {
     let ending = world.apply_serial();
     assert_eq!(ending["outcome"], "proven", "{ending}");
 }
+
+#[test]
+fn the_journal_of_a_unit_gives_the_same_numbers_as_a_log_file() {
+    let world = World::start(&["--os", "linux", "--speed", "20"]);
+    world.fault("work-steady");
+    let seen = world.watch_until(|snapshot| {
+        let endpoints = snapshot["watched"]["log"]["endpoints"].as_array();
+        endpoints.is_some_and(|endpoints| endpoints.iter().any(|one| one["requests"].as_u64() >= Some(1)))
+    });
+    let endpoint = &seen["watched"]["log"]["endpoints"][0];
+    assert!(endpoint["p50_ms"].as_u64() > Some(0), "{endpoint}");
+    let (_, metrics) = world.text(&["metrics"]);
+    assert!(metrics.contains("stablehand_request_duration_seconds_count"), "{metrics}");
+}

@@ -164,7 +164,8 @@ fn overlap_end(before: &[String], now: &[String]) -> usize {
     (tail.len().min(now.len())..=now.len()).rev().find(|end| now[..*end].ends_with(tail)).unwrap_or(0)
 }
 
-fn journal(machine: &Machine, scope: Scope, unit: &str) -> Invocation {
+/// The lines of a unit as they were written, without a stamp of the journal.
+pub(crate) fn journal(machine: &Machine, scope: Scope, unit: &str) -> Invocation {
     let invocation = Invocation::new(machine.at("/usr/bin/journalctl"));
     let invocation = match scope {
         Scope::System => invocation,

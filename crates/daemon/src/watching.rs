@@ -5,6 +5,7 @@
 //! of it is made in [`view`].
 
 mod deeds;
+mod log_feed;
 mod observing;
 mod view;
 

@@ -1,4 +1,7 @@
-//! Running a command of the machine: arguments as a list, never a shell; bounded in time and output.
+//! Running a command of the machine: arguments as a list, never a shell; bounded in time and output. One that goes on
+//! writing is in [`lines`].
+
+pub mod lines;
 
 use crate::machine::{Machine, WORLD_VARIABLE};
 use crate::server_variables::is_server_variable;

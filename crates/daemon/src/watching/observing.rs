@@ -1,6 +1,7 @@
 //! One observation: processes, their own ports, `/api/ps`, connections, the log and the machine, joined into the
 //! engine's terms.
 
+use super::log_feed::LogFeed;
 use crate::looking::Seen;
 use crate::models::ModelNames;
 use futures_util::future::join_all;
@@ -11,18 +12,16 @@ use stablehand_engine::process::{Identity, Role, RunnerArgs, Sighting};
 use stablehand_engine::stall::evidence::{
     Health, Listing, MachineSeen, Observation, ProcessState, RunnerSeen, ServerSeen, Waiting,
 };
-use stablehand_engine::time::{Awake, Wall};
+use stablehand_engine::time::{Awake, Now, Wall};
 use stablehand_ollama::client::{Client, LoadedModel};
 use stablehand_ollama::log::Parser;
-use stablehand_ollama::log::follower::{Follower, Piece, Start};
 use stablehand_ollama::log_statistics::{LivingRunner, LogView, Statistics};
 use stablehand_ollama::runner::{Look, RunnerClient, evidence};
 use stablehand_platform::connections::{Connection, Connections};
 use stablehand_platform::machine::{Machine, Os};
 use stablehand_platform::sampling::{ProcessSample, RunState, Sample, Sampler};
-use stablehand_platform::server_log::{LogSource, server_log};
+use stablehand_platform::server_log::server_log;
 use stablehand_platform::survey::Surveyor;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -33,10 +32,6 @@ const TABLE_INTERVAL: Duration = Duration::from_secs(10);
 const PS_INTERVAL: Duration = Duration::from_secs(3);
 /// How long each answer may take, in real time.
 const ANSWER: Duration = Duration::from_secs(2);
-/// How much of the log is read in one observation.
-const LOG_BYTES: u64 = 32 << 20;
-/// Of a longer line only the beginning is looked at.
-const LINE_BYTES: usize = 16 << 10;
 
 /// What was observed: the engine's part, and what people want to see beside it.
 #[derive(Debug)]
@@ -100,7 +95,7 @@ pub struct Observer {
     table: Vec<Sighting>,
     table_at: Option<Awake>,
     ps: Option<(Awake, Known<LoadedModels>)>,
-    log: Option<(PathBuf, Follower)>,
+    log: LogFeed,
     statistics: Statistics,
     failures: u64,
 }
@@ -121,7 +116,7 @@ impl Observer {
             table: vec![],
             table_at: None,
             ps: None,
-            log: None,
+            log: LogFeed::None,
             statistics: Statistics::new(),
             failures: 0,
             machine,
@@ -151,7 +146,7 @@ impl Observer {
             Some(_) | None => false,
         };
         let listed = self.listed(now.awake, client.filter(|_| answers)).await;
-        let log = self.follow(seen, &runners, now.wall);
+        let log = self.follow(seen, &runners, now);
         let connections = without_ourselves(self.connections.look(port));
         let view = log.known();
         let seen_runners: Vec<RunnerSeen> = runners
@@ -210,38 +205,19 @@ impl Observer {
         listed
     }
 
-    fn follow(&mut self, seen: &Seen, runners: &[(Sighting, RunnerArgs)], now: Wall) -> Known<LogView> {
+    fn follow(&mut self, seen: &Seen, runners: &[(Sighting, RunnerArgs)], now: Now) -> Known<LogView> {
         let owner: Option<&Owner> = match &seen.look.ownership {
             Ownership::One { owner, .. } | Ownership::Contested { holder: owner, .. } => Some(owner),
             Ownership::Foreign(_) | Ownership::Absent | Ownership::Unknown(_) => None,
         };
-        let path = match owner.map(|owner| server_log(&self.machine, owner)) {
-            Some(LogSource::File(path)) => path,
-            Some(LogSource::Journal { unit, .. }) => {
-                return Known::unknown(format!("the journal of {unit} is not followed"));
-            }
-            Some(LogSource::Nowhere(reason)) => return Known::Unknown(reason),
-            None => return Known::unknown("no owner of the server is known"),
-        };
-        let followed = self.log.take().filter(|(known, _)| *known == path);
-        let (path, mut follower) = followed.unwrap_or_else(|| {
-            let follower = Follower::new(&path, Start::End, LINE_BYTES);
-            (path, follower)
-        });
+        let Some(owner) = owner else { return Known::unknown("no owner of the server is known") };
         let living: Vec<LivingRunner> = runners.iter().map(|(_, args)| LivingRunner::from(args)).collect();
-        self.statistics.living(now, &living);
+        self.statistics.living(now.wall, &living);
         let parser = Parser::local();
         let statistics = &mut self.statistics;
-        let polled = follower.poll(LOG_BYTES, |piece| match piece {
-            Piece::Line { bytes, .. } => statistics.line(now, &parser.line(bytes)),
-            Piece::Rotated | Piece::Truncated => {}
-        });
-        let view = match polled {
-            Ok(_) => Known::Is(self.statistics.snapshot(now)),
-            Err(error) => Known::unknown(format!("{} cannot be read: {error}", path.display())),
-        };
-        self.log = Some((path, follower));
-        view
+        let mut take = |line: &[u8]| statistics.line(now.wall, &parser.line(line));
+        let polled = self.log.poll(&self.machine, server_log(&self.machine, owner), now.awake, &mut take);
+        polled.map(|()| self.statistics.snapshot(now.wall))
     }
 
     #[expect(clippy::too_many_arguments, reason = "each is one source of an observation")]

@@ -38,7 +38,8 @@ pub fn run(world: &World, arguments: &[String]) -> Reply {
         return Reply::quiet();
     };
     let since = call.since.as_deref().and_then(|text| since_ms(text, world.clock.wall_ms()));
-    let mut entries = journal::read(world, scope, unit);
+    let mut read_bytes = 0;
+    let mut entries = journal::read_on(world, scope, unit, &mut read_bytes);
     let until = call.until.as_deref().and_then(|text| since_ms(text, world.clock.wall_ms()));
     entries.retain(|entry| {
         since.is_none_or(|since| entry.unix_ms >= since) && until.is_none_or(|until| entry.unix_ms <= until)
@@ -52,7 +53,7 @@ pub fn run(world: &World, arguments: &[String]) -> Reply {
     }
     let text: String = entries.iter().map(|entry| line(entry, &call, scope, unit)).collect();
     if call.follow {
-        follow(world, &call, scope, unit, &text);
+        follow(world, &call, scope, unit, text, read_bytes);
     }
     if entries.is_empty() && !call.quiet {
         return Reply::said("-- No entries --\n");
@@ -172,20 +173,17 @@ fn line(entry: &Entry, call: &Call, scope: Scope, unit: &str) -> String {
     }
 }
 
-/// Writes what is there and then every new entry, until the reader goes away.
-fn follow(world: &World, call: &Call, scope: Scope, unit: &str, text: &str) -> ! {
+/// Writes what was there and then every new entry, until the reader goes away.
+fn follow(world: &World, call: &Call, scope: Scope, unit: &str, mut pending: String, mut read_bytes: u64) -> ! {
     use std::io::Write;
     let mut out = std::io::stdout();
-    let mut seen = journal::read(world, scope, unit).len();
-    let mut pending = text.to_owned();
     loop {
         if out.write_all(pending.as_bytes()).and_then(|()| out.flush()).is_err() {
             std::process::exit(0);
         }
         std::thread::sleep(std::time::Duration::from_millis(50));
-        let entries = journal::read(world, scope, unit);
-        pending = entries.iter().skip(seen).map(|entry| line(entry, call, scope, unit)).collect();
-        seen = entries.len();
+        let entries = journal::read_on(world, scope, unit, &mut read_bytes);
+        pending = entries.iter().map(|entry| line(entry, call, scope, unit)).collect();
     }
 }
 

@@ -1,7 +1,7 @@
 //! The journal: one file of JSON lines per unit in `.sim/journal/`.
 
-use std::fs::OpenOptions;
-use std::io::Write;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -43,9 +43,16 @@ pub fn note(world: &World, scope: Scope, unit: &str, identifier: &str, pid: i32,
 
 /// Reads all entries of a unit.
 pub fn read(world: &World, scope: Scope, unit: &str) -> Vec<Entry> {
-    std::fs::read_to_string(file(world, scope, unit))
-        .unwrap_or_default()
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect()
+    read_on(world, scope, unit, &mut 0)
+}
+
+/// Reads the entries behind the first `read_bytes` of a unit's file, and counts on. Half a line is left for later.
+pub fn read_on(world: &World, scope: Scope, unit: &str, read_bytes: &mut u64) -> Vec<Entry> {
+    let mut text = Vec::new();
+    if let Ok(mut file) = File::open(file(world, scope, unit)) {
+        let _ = file.seek(SeekFrom::Start(*read_bytes)).and_then(|_| file.read_to_end(&mut text));
+    }
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    *read_bytes += whole as u64;
+    text[..whole].split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
 }
