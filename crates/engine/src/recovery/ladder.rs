@@ -365,8 +365,12 @@ impl Ladder {
         let life = self.next_life();
         let Some(operation) = &mut self.operation else { return };
         let person = matches!(operation.origin, Origin::Person { .. });
+        // What is left of a server that has ended serves nobody: no next request can show whether its end has helped.
+        let orphan = matches!(operation.origin, Origin::Judged { cause: Cause::Orphan, .. });
         let check = match &operation.target {
-            Target::Runner { id, model } => Check::Runner { id: *id, model: model.clone().filter(|_| !person) },
+            Target::Runner { id, model } => {
+                Check::Runner { id: *id, model: model.clone().filter(|_| !person && !orphan) }
+            }
             Target::Model(model) => Check::Unloaded { model: model.clone(), ask: !person },
             Target::Server => Check::Server,
         };

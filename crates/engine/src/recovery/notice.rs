@@ -38,8 +38,26 @@ impl Notice {
     }
 
     pub(super) fn recovered(judgement: &Judgement) -> Self {
-        let message =
-            format!("{}: {}; recovered, and the next request was answered", judgement.subject, judgement.verdict);
+        let end = match judgement.verdict {
+            Verdict::Orphan => "it was ended",
+            Verdict::Idle
+            | Verdict::Loading { .. }
+            | Verdict::Prefill { .. }
+            | Verdict::Generating { .. }
+            | Verdict::Queued
+            | Verdict::Slow { .. }
+            | Verdict::Suspect { .. }
+            | Verdict::Hung { .. }
+            | Verdict::EmptyReplies
+            | Verdict::StuckUnloading
+            | Verdict::DeadButListed
+            | Verdict::ServerSilent
+            | Verdict::SchedulerBlocked
+            | Verdict::ServerCorrupt
+            | Verdict::JustWoke
+            | Verdict::Unknown { .. } => "recovered, and the next request was answered",
+        };
+        let message = format!("{}: {}; {end}", judgement.subject, judgement.verdict);
         Self { kind: RECOVERED, message, action: "stablehand history --since 1h".to_owned() }
     }
 

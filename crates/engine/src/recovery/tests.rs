@@ -142,6 +142,17 @@ fn progress_before_the_signal_calls_it_off() {
 }
 
 #[test]
+fn an_orphan_is_ended_and_no_request_is_made_for_it() {
+    let mut ladder = ladder(Policy::Runner);
+    let saved = ladder.step(at(0), Event::Judged(vec![runner(RUNNER, Verdict::Orphan, Some(Rung::EndRunner))]));
+    let term = ladder.step(at(0), Event::Done { life: life(&saved) });
+    let verify = ladder.step(at(0), Event::Done { life: life(&term) });
+    assert!(matches!(&verify[..], [Effect::Verify { check: Check::Runner { id: RUNNER, model: None }, .. }]));
+    let effects = ladder.step(at(0), Event::Verified { life: life(&verify), outcome: Ok(()) });
+    assert_eq!(told(&effects), ["recovered"]);
+}
+
+#[test]
 fn evidence_that_cannot_be_saved_holds_nothing_up() {
     let mut ladder = ladder(Policy::Runner);
     let saved = ladder.step(at(0), Event::Judged(vec![hung(RUNNER)]));
