@@ -283,6 +283,8 @@ fn with_rivals(survey: &Survey, holder: &Sighting) -> Ownership {
     let owner = owner_of(survey, &holder.process);
     let mut rivals: Vec<Rival> = serves(survey)
         .filter(|other| other.process.id != holder.process.id && is_ours(survey, &other.process))
+        // A server that starts a runner is for a moment there twice, until its child becomes the runner.
+        .filter(|other| other.process.parent != Some(holder.process.id.pid))
         .filter(|other| same_port(survey, &other.process))
         .map(|other| Rival {
             owner: owner_of(survey, &other.process),

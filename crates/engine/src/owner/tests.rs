@@ -88,6 +88,16 @@ fn a_server_on_another_port_is_not_on_its_way_to_ours() {
 }
 
 #[test]
+fn a_server_caught_while_it_starts_a_runner_is_no_rival_of_itself() {
+    let survey =
+        survey(vec![gui(10), serve(11, Some(10), &in_bundle()), serve(12, Some(11), &in_bundle())], vec![listener(11)]);
+    assert_eq!(ownership(&survey), one(Owner::App { bundle: BUNDLE.into() }, Some(11)));
+    let by_hand = "/usr/local/bin/ollama";
+    let survey = self::survey(vec![serve(40, None, by_hand), serve(41, Some(40), by_hand)], vec![listener(40)]);
+    assert!(matches!(ownership(&survey), Ownership::One { server: Some(Identity { pid: 40, .. }), .. }));
+}
+
+#[test]
 fn another_program_on_the_port_is_a_stranger() {
     let stranger = Listener {
         address: "127.0.0.1:11434".to_owned(),
