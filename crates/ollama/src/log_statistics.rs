@@ -175,8 +175,9 @@ impl Statistics {
                 let while_loading = self.loads.running().is_some();
                 self.errors.add(ErrorClass::of(failure, while_loading), failure.at, &failure.error);
             }
-            Line::ClientLeft { while_loading, .. } => {
+            Line::ClientLeft { at, while_loading } => {
                 self.clients_left += 1;
+                self.traffic.client_left(*at);
                 if *while_loading {
                     self.end_loading_runner();
                     self.loads.given_up();

@@ -308,3 +308,18 @@ proptest! {
         prop_assert!(plain == broken || matches!(plain, Line::Slot(_)));
     }
 }
+
+#[test]
+fn a_client_that_leaves_while_it_waits_is_no_failure_of_the_server() {
+    let left = r#"level=INFO source=llama_server.go:1538 msg="aborting completion request due to client closing the connection""#;
+    let view = Feed::new().text(&format!(
+        "time=2026-11-30T07:20:38.989Z {left}\n\
+         time=2026-11-30T07:20:39.057Z {left}\n\
+         [GIN] 2026/11/30 - 07:20:38 | 500 |  2.008149365s |       127.0.0.1 | POST     \"/api/generate\"\n\
+         [GIN] 2026/11/30 - 07:20:39 | 500 |  2.000363927s |       127.0.0.1 | POST     \"/api/generate\"\n\
+         [GIN] 2026/11/30 - 07:20:39 | 500 |  9.000363927s |       127.0.0.1 | POST     \"/api/generate\"\n\
+         time=2026-11-30T07:20:50.057Z {left}\n\
+         [GIN] 2026/11/30 - 07:20:59 | 500 |  2.000363927s |       127.0.0.1 | POST     \"/api/chat\"\n"
+    ));
+    assert_eq!((view.clients_left, view.outcomes.clients_left, view.outcomes.server_errors), (3, 2, 2));
+}

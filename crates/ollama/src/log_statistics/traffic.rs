@@ -128,11 +128,31 @@ pub(super) struct Traffic {
     slices: [Slice; SLICES],
     /// Since the statistics began.
     totals: Outcomes,
+    /// When clients left whose requests have not ended yet.
+    leaving: Vec<Wall>,
 }
 
+/// Access lines tell whole seconds.
+const LEFT_TOGETHER: Duration = Duration::from_secs(2);
+
 impl Traffic {
+    /// A client left while it waited for a slot. The server ends its request with 500 in the same moment
+    /// (`llm/llama_server.go`); nothing of it has failed.
+    pub fn client_left(&mut self, at: Wall) {
+        self.leaving.retain(|earlier| at - *earlier <= LEFT_TOGETHER);
+        self.leaving.push(at);
+    }
+
     pub fn request(&mut self, access: &Access) {
-        self.totals.add(access.status);
+        let left = |at: &Wall| access.ended - *at <= LEFT_TOGETHER && *at - access.ended <= LEFT_TOGETHER;
+        let status = match self.leaving.iter().position(left) {
+            Some(index) if access.status == 500 => {
+                self.leaving.swap_remove(index);
+                499
+            }
+            Some(_) | None => access.status,
+        };
+        self.totals.add(status);
         let endpoint = endpoint(&access.path);
         let slice = self.slice(access.ended);
         let at = slice.endpoints.iter().position(|(index, ..)| *index == endpoint).unwrap_or_else(|| {
@@ -140,7 +160,7 @@ impl Traffic {
             slice.endpoints.len() - 1
         });
         let (_, outcomes, latencies) = &mut slice.endpoints[at];
-        outcomes.add(access.status);
+        outcomes.add(status);
         latencies.add(u64::try_from(access.latency.as_micros()).unwrap_or(u64::MAX));
     }
 
