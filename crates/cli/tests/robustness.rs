@@ -184,3 +184,43 @@ fn a_fault_takes_its_length_and_its_number() {
     let (code, said) = world.text(&["demo", "fault", "work-image", "--seconds", "77"]);
     assert!(code == 0 && said.contains("for 77 s"), "{said}");
 }
+
+#[test]
+fn the_history_tells_each_event_with_its_particulars() {
+    let world = World::start(&["--speed", "20"]);
+    assert_eq!(world.apply_serial()["outcome"], "proven");
+    world.fault("session-changed-by-hand");
+    world.watch_until(|snapshot| snapshot["alerts"].as_array().is_some_and(|alerts| !alerts.is_empty()));
+    let (_, history) = world.last(&["history"]);
+    let entries = history["entries"].as_array().unwrap();
+    let of =
+        |kind: &str| entries.iter().find(|entry| entry["kind"] == kind).unwrap_or_else(|| panic!("{kind}: {history}"));
+    let restart = of("restart");
+    assert_eq!(restart["detail"]["outcome"], "proven", "{restart}");
+    assert!(restart["detail"]["progress"].as_array().unwrap().len() > 5, "{restart}");
+    assert_eq!(of("alert")["detail"]["action"], "stablehand apply");
+}
+
+#[test]
+fn counters_of_tokens_and_deeds_are_told_where_they_can_be_known() {
+    let world = World::start(&["--speed", "20"]);
+    let (code, _) = world.text(&["settings", "set", "LLAMA_ARG_ENDPOINT_METRICS=1"]);
+    assert_eq!(code, 0);
+    assert_eq!(world.last(&["apply"]).1["outcome"], "proven");
+    world.fault("work-steady");
+    let generated = |snapshot: &serde_json::Value| {
+        let tokens = snapshot["watched"]["tokens"][0]["generated_total"].as_u64();
+        tokens.is_some_and(|tokens| tokens > 0)
+    };
+    world.watch_until(generated);
+    let (_, metrics) = world.text(&["metrics"]);
+    for sample in [
+        "stablehand_start_time_seconds ",
+        "stablehand_server_start_time_seconds ",
+        "stablehand_generated_tokens_total{model=",
+        "stablehand_prompt_tokens_total{model=",
+        "stablehand_restarts_total 1\n",
+    ] {
+        assert!(metrics.contains(sample), "{sample} is not in\n{metrics}");
+    }
+}

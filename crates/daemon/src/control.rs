@@ -12,6 +12,7 @@ use axum::routing::{get, post};
 use futures_util::{Stream, StreamExt};
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
+use stablehand_engine::time::Wall;
 use stablehand_protocol::{Failure, Request, Snapshot, VERSION_HEADER};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -41,6 +42,8 @@ pub struct Reach {
     pub lookers: watch::Sender<u32>,
     /// For the metrics.
     pub history: History,
+    /// When the daemon started.
+    pub started: Wall,
 }
 
 /// Somebody follows the snapshots for as long as this lives.
@@ -149,7 +152,7 @@ async fn events(State(reach): State<Reach>) -> Sse<impl Stream<Item = Result<sse
 async fn metrics(State(reach): State<Reach>) -> Response {
     match picture(reach.latest.clone(), &reach.lookers).await {
         Some(snapshot) => {
-            let text = crate::metrics::exposition(&crate::gauges::of(&snapshot, &reach.history));
+            let text = crate::metrics::exposition(&crate::gauges::of(&snapshot, &reach.history, reach.started));
             ([(CONTENT_TYPE, crate::metrics::CONTENT_TYPE)], text).into_response()
         }
         None => refuse(

@@ -6,6 +6,7 @@ use crate::metrics::{
     RequestGauges, ServerGauges, SwapGauges,
 };
 use stablehand_engine::Known;
+use stablehand_engine::time::Wall;
 use stablehand_protocol::{self as protocol, LogSummary, Snapshot, Watched};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,13 +14,15 @@ use std::time::Duration;
 /// What nobody has watched yet.
 const NOT_WATCHED: &str = "nothing was watched yet";
 
-/// The gauges of a snapshot.
-pub fn of(snapshot: &Snapshot, history: &History) -> Gauges {
+/// The gauges of a snapshot, of a daemon that started at that time.
+pub fn of(snapshot: &Snapshot, history: &History, started: Wall) -> Gauges {
     let watched = snapshot.watched.as_ref();
+    let deeds = history.deeds();
     let drift = snapshot.settings.iter().filter(|setting| !setting.drift.is_empty()).count();
     Gauges {
         version: snapshot.daemon_version.clone(),
         simulated: snapshot.simulated.is_some(),
+        started,
         memory: MemoryGauges {
             total_bytes: of_watched(watched, |watched| &watched.memory.total_bytes),
             used_bytes: of_watched(watched, |watched| &watched.memory.used_bytes),
@@ -44,7 +47,10 @@ pub fn of(snapshot: &Snapshot, history: &History) -> Gauges {
             serving: snapshot.server.serving,
             version: engine(&snapshot.server.version),
             owner: engine(&snapshot.server.owner),
-            started: Known::unknown("the snapshot does not carry it"),
+            started: match engine(&snapshot.server.started) {
+                Known::Is(text) => wall(&text),
+                Known::Unknown(reason) => Known::Unknown(reason),
+            },
         },
         models: watched.map(models).unwrap_or_default(),
         queue: QueueGauges {
@@ -54,8 +60,9 @@ pub fn of(snapshot: &Snapshot, history: &History) -> Gauges {
         },
         settings_drift: Known::Is(u32::try_from(drift).unwrap_or(u32::MAX)),
         deeds: DeedGauges {
-            alerts_total: u64::try_from(snapshot.alerts.len()).unwrap_or(u64::MAX),
-            ..DeedGauges::default()
+            alerts_total: deeds.alerts,
+            restarts_total: deeds.restarts,
+            runner_kills_total: deeds.kills,
         },
         requests: match watched.map(|watched| engine(&watched.log)) {
             Some(log) => log.map(|log| requests(&log)),
@@ -78,14 +85,27 @@ fn models(watched: &Watched) -> BTreeMap<String, ModelGauges> {
             slots_busy: engine(&runner.slots_busy),
             footprint_bytes: engine(&runner.footprint_bytes),
             cpu: Known::unknown("the snapshot does not carry it"),
-            prompt_tokens_total: Known::unknown("the snapshot does not carry it"),
-            generated_tokens_total: Known::unknown("the snapshot does not carry it"),
+            prompt_tokens_total: tokens(watched, model, |tokens| &tokens.prompt_total),
+            generated_tokens_total: tokens(watched, model, |tokens| &tokens.generated_total),
             tokens_per_second: Known::unknown("the snapshot does not carry it"),
         });
         let verdict = runner.judged.as_ref().map_or("unknown", |judged| judged.verdict.as_str());
         *entry.verdicts.entry(verdict.to_owned()).or_insert(0) += 1;
     }
     models
+}
+
+fn tokens(
+    watched: &Watched,
+    model: &str,
+    which: impl Fn(&protocol::ModelTokens) -> &protocol::Known<u64>,
+) -> Known<u64> {
+    let of_model = watched.tokens.iter().find(|tokens| tokens.model == model);
+    of_model.map_or_else(|| Known::unknown(NOT_WATCHED), |tokens| engine(which(tokens)))
+}
+
+fn wall(rfc3339: &str) -> Known<Wall> {
+    rfc3339.parse::<jiff::Timestamp>().map(|at| Wall::from_unix_ms(at.as_millisecond())).into()
 }
 
 fn requests(log: &LogSummary) -> RequestGauges {

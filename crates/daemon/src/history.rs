@@ -12,6 +12,7 @@
 //! jumps ahead for a moment makes old points eternal or wipes them out.
 
 mod broken;
+pub(crate) mod detail;
 pub mod export;
 mod forgetting;
 mod packing;
@@ -151,6 +152,17 @@ impl Kind {
     }
 }
 
+/// How many events of some kinds there were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deeds {
+    /// [`Kind::Alert`].
+    pub alerts: u64,
+    /// [`Kind::Restart`].
+    pub restarts: u64,
+    /// [`Kind::Kill`].
+    pub kills: u64,
+}
+
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -269,6 +281,9 @@ pub(crate) struct Shared {
     dropped_points: AtomicU64,
     dropped_entries: AtomicU64,
     file_bytes: AtomicU64,
+    alerts: AtomicU64,
+    restarts: AtomicU64,
+    kills: AtomicU64,
     trouble: Mutex<Option<String>>,
 }
 
@@ -381,6 +396,16 @@ impl History {
 
     /// Keeps an event; returns at once. It is on the disk before any later message is looked at.
     pub fn note(&self, entry: Entry) {
+        let shared = &self.desk.shared;
+        let counter = match entry.kind {
+            Kind::Alert => Some(&shared.alerts),
+            Kind::Restart => Some(&shared.restarts),
+            Kind::Kill => Some(&shared.kills),
+            Kind::Verdict | Kind::Outcome | Kind::History | Kind::Other(_) => None,
+        };
+        if let Some(counter) = counter {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
         if self.send(Message::Entry(Box::new(entry))).is_err() {
             self.desk.shared.lose(0, 1);
             tracing::warn!("an event is missing from the history: too much waits to be written");
@@ -403,6 +428,13 @@ impl History {
     /// As [`Self::query`].
     pub async fn entries(&self, since: Wall) -> Result<Vec<Entry>, HistoryError> {
         self.ask(|reply| Message::Entries { since, reply }).await
+    }
+
+    /// Alerts, restarts and signals since the start, whether they could be kept or not.
+    pub fn deeds(&self) -> Deeds {
+        let shared = &self.desk.shared;
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Deeds { alerts: count(&shared.alerts), restarts: count(&shared.restarts), kills: count(&shared.kills) }
     }
 
     /// Points that were dropped since the start, because too much waited, the disk refused, or there are too many

@@ -47,6 +47,7 @@ const FIRST_LOOK: Duration = Duration::from_secs(5);
 /// # Errors
 /// When another daemon of this user runs, or the control socket cannot be made. Nothing was changed then.
 pub async fn serve(machine: Machine) -> Result<(), Failure> {
+    let started = machine.clock().now().wall;
     let _presence = presence::claim(&machine)?;
     let (commands, inbox) = mpsc::channel(16);
     let (snapshots, latest) = watch::channel(None);
@@ -92,8 +93,11 @@ pub async fn serve(machine: Machine) -> Result<(), Failure> {
     let _ = tokio::time::timeout(FIRST_LOOK, seen.wait_for(Option::is_some)).await;
     let listener = presence::listen(&machine)?;
     tracing::info!(socket = %stablehand_platform::paths::stablehand_files(&machine).socket.display(), "ready");
-    let control =
-        tokio::spawn(control::serve(listener, machine.uid(), control::Reach { commands, latest, lookers, history }));
+    let control = tokio::spawn(control::serve(
+        listener,
+        machine.uid(),
+        control::Reach { commands, latest, lookers, history, started },
+    ));
     let ended = supervision.await;
     control.abort();
     watching.abort();

@@ -25,6 +25,8 @@ pub struct Gauges {
     pub version: String,
     /// Whether the machine is a simulated one.
     pub simulated: bool,
+    /// When the daemon started.
+    pub started: Wall,
     /// Main memory.
     pub memory: MemoryGauges,
     /// Swap.
@@ -196,6 +198,8 @@ fn about(page: &mut Page, gauges: &Gauges) {
     let simulated = if gauges.simulated { "true" } else { "false" };
     page.family("build_info", Type::Gauge, "Always 1; the labels tell which daemon this is.")
         .sample(&[("version", &gauges.version), ("simulated", simulated)], 1.0);
+    page.family("start_time_seconds", Type::Gauge, "When the daemon started, Unix time.")
+        .sample(&[], unix_seconds(gauges.started));
 }
 
 fn machine(page: &mut Page, gauges: &Gauges) {
@@ -240,9 +244,13 @@ fn server(page: &mut Page, server: &ServerGauges) {
             info.sample(&[("version", &word(version)), ("owner", &word(owner))], 1.0);
         }
     }
-    let started = server.started.clone().map(|at| page::as_float(at.unix_ms.max(0).unsigned_abs()) / 1000.0);
+    let started = server.started.clone().map(unix_seconds);
     page.family("server_start_time_seconds", Type::Gauge, "When the Ollama server started, Unix time.")
         .known(&[], &started);
+}
+
+fn unix_seconds(at: Wall) -> f64 {
+    page::as_float(at.unix_ms.max(0).unsigned_abs()) / 1000.0
 }
 
 fn models(page: &mut Page, models: &BTreeMap<String, ModelGauges>) {

@@ -4,7 +4,7 @@
 //! life that the engine gave it.
 
 use crate::configuration::{Change, Configuration, ConfigurationFile};
-use crate::history::{Entry, History, Kind};
+use crate::history::{Entry, History, Kind, detail};
 use crate::interruption::Interruption;
 use crate::looking::{Looker, Seen};
 use crate::watching::{Ask, What};
@@ -99,6 +99,7 @@ pub async fn run(
         watched: links.watched.clone(),
         asks: links.asks,
         asked: HashMap::new(),
+        progress: HashMap::new(),
         performing: HashMap::new(),
         next_wish: 0,
         last: None,
@@ -190,6 +191,8 @@ struct Supervision {
     asks: mpsc::Sender<Ask>,
     history: History,
     asked: HashMap<WishId, Asked>,
+    /// What was told of wishes that are under way, for the history.
+    progress: HashMap<WishId, Vec<serde_json::Value>>,
     performing: HashMap<Life, AbortHandle>,
     next_wish: u64,
     last: Option<Arc<Seen>>,
@@ -347,8 +350,12 @@ impl Supervision {
         if let Progress::Planned(_) = progress {
             self.interrupted.note(self.machine.clock().now().wall);
         }
+        let told = translation::progress(progress);
+        if let Ok(told) = serde_json::to_value(&told) {
+            self.progress.entry(wish).or_default().push(told);
+        }
         if let Some(Asked { events, .. }) = self.asked.get(&wish) {
-            let _ = events.send(translation::progress(progress)).await;
+            let _ = events.send(told).await;
         }
     }
 
@@ -356,10 +363,13 @@ impl Supervision {
         tracing::info!(?outcome, "done");
         self.history.note(Entry {
             at: self.machine.clock().now().wall,
-            kind: Kind::Restart,
+            kind: match &outcome {
+                Outcome::Proven | Outcome::Drift(_) | Outcome::Unknown(_) | Outcome::Failed { .. } => Kind::Restart,
+                Outcome::Refused(_) | Outcome::Superseded => Kind::Outcome,
+            },
             subject: "server".to_owned(),
             words: translation::outcome_in_words(&outcome),
-            detail_json: String::new(),
+            detail_json: detail::outcome(&outcome, self.progress.remove(&wish).unwrap_or_default()).to_string(),
         });
         self.interrupted.clear();
         let Some(Asked { events, notes }) = self.asked.remove(&wish) else { return };
@@ -442,14 +452,14 @@ impl Supervision {
         while self.alerts.len() > ALERTS_KEPT {
             self.alerts.pop_front();
         }
+        let quiet = self.is_quiet(now.wall);
         self.history.note(Entry {
             at: now.wall,
             kind: Kind::Alert,
             subject: alert.kind.word().to_owned(),
             words: alert.message.clone(),
-            detail_json: String::new(),
+            detail_json: detail::alert(&alert, quiet).to_string(),
         });
-        let quiet = self.is_quiet(now.wall);
         match self.desktop.tell(quiet, alert) {
             Some(alert) => self.show(alert),
             None => tracing::info!("no desktop notification: quiet hours"),

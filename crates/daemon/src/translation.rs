@@ -234,6 +234,10 @@ fn server(machine: &Machine, supervisor: &Supervisor, since: Wall, seen: &Seen) 
             })
             .collect(),
         pid: ownership.server().map(|server| server.pid),
+        started: seen.look.server_started.map_or_else(
+            || protocol::Known::unknown("no server of this user is seen"),
+            |at| protocol::Known::Is(rfc3339(at)),
+        ),
         address: seen.address.clone(),
         serving: supervisor.serving(),
     }

@@ -7,18 +7,20 @@
 mod deeds;
 mod log_feed;
 mod observing;
+mod tokens;
 mod view;
 
 use crate::configuration::Configuration;
-use crate::history::{Entry, History, Kind, Point};
+use crate::history::{Entry, History, Kind, Point, detail};
 use crate::looking::Seen;
 use crate::supervision::Command;
 use deeds::Deeds;
 use observing::{Observed, Observer};
+use serde_json::{Value, json};
 use stablehand_engine::alert::{Alert, AlertKind};
 use stablehand_engine::loaded::{BudgetWatch, same_model, unexpected};
 use stablehand_engine::process::Identity;
-use stablehand_engine::recovery::{Ask as Wanted, Effect, Event, Finish, Ladder, Limits, WishId};
+use stablehand_engine::recovery::{Ask as Wanted, Check, Effect, Event, Finish, Ladder, Life, Limits, Signal, WishId};
 use stablehand_engine::stall::{Judgement, Watcher};
 use stablehand_engine::time::Now;
 use stablehand_platform::machine::Machine;
@@ -99,6 +101,7 @@ pub async fn run(
         next_wish: 0,
         words: BTreeMap::new(),
         budget: BudgetWatch::default(),
+        doing: HashMap::new(),
         last: None,
         now,
     };
@@ -113,12 +116,21 @@ pub async fn run(
                 watching.event(&links, Event::PolicySet(policy)).await;
             }
             Some(ask) = asks.recv() => watching.ask(&links, ask).await,
-            Some(event) = returned.recv() => watching.event(&links, event).await,
+            Some(event) = returned.recv() => {
+                watching.note_answer(&event);
+                watching.event(&links, event).await;
+            }
             // Whoever begins to look gets a fresh picture.
             _ = links.lookers.changed() => watching.observe(&links).await,
             () = tokio::time::sleep(wait) => watching.observe(&links).await,
         }
     }
+}
+
+/// A step of recovery that is under way, for the history.
+struct Doing {
+    subject: String,
+    step: Value,
 }
 
 struct Watching {
@@ -133,6 +145,8 @@ struct Watching {
     /// The last verdict of each subject, for the history.
     words: BTreeMap<Identity, &'static str>,
     budget: BudgetWatch,
+    /// What is being done, by the life that its answer will carry.
+    doing: HashMap<Life, Doing>,
     last: Option<(Observed, Vec<Judgement>)>,
     now: Now,
 }
@@ -197,26 +211,49 @@ impl Watching {
         let port = links.seen.borrow().as_ref().map_or(self.machine.default_port(), |seen| seen.look.port);
         match effect {
             Effect::SaveEvidence { life, judgement } => {
+                let step = json!({ "step": "save-evidence", "judgement": detail::judgement(&judgement) });
+                self.begin(life, judgement.subject.to_string(), step);
                 let last = self.last.as_ref().map(|(observed, _)| format!("{:#?}", observed.observation));
                 self.deeds.save_evidence(life, &judgement, last.unwrap_or_default(), now.wall);
             }
             Effect::SignalRunner { life, id, signal } => {
                 let words = format!("{signal:?} to runner {}", id.pid);
                 tracing::warn!(pid = id.pid, ?signal, "a runner is signalled");
-                self.note(now, Kind::Kill, id.pid.to_string(), words);
+                let signal_word = match signal {
+                    Signal::Term => "SIGTERM",
+                    Signal::Kill => "SIGKILL",
+                };
+                let step = json!({
+                    "step": "signal", "signal": signal_word, "pid": id.pid, "model": self.model_of(id),
+                });
+                self.note(now, Kind::Kill, id.pid.to_string(), words, &step);
+                self.begin(life, id.pid.to_string(), step);
                 self.deeds.signal(life, id, signal);
             }
-            Effect::Unload { life, model } => self.deeds.unload(life, model, port),
+            Effect::Unload { life, model } => {
+                self.begin(life, model.clone(), json!({ "step": "unload", "model": model }));
+                self.deeds.unload(life, model, port);
+            }
             Effect::RestartThroughOwner { life, cause } => {
-                self.note(now, Kind::Restart, cause.word().to_owned(), "restart through the owner".to_owned());
+                let step = json!({ "step": "restart", "cause": cause.word() });
+                self.begin(life, cause.word().to_owned(), step);
                 self.deeds.restart(life);
             }
-            Effect::Verify { life, check } => self.deeds.verify(life, check, port),
+            Effect::Verify { life, check } => {
+                let subject = match &check {
+                    Check::Runner { id, .. } => id.pid.to_string(),
+                    Check::Unloaded { model, .. } => model.clone(),
+                    Check::Server => "server".to_owned(),
+                };
+                self.begin(life, subject, detail::check(&check));
+                self.deeds.verify(life, check, port);
+            }
             Effect::Alert(notice) => {
                 let _ = links.notices.send(notice.into_alert()).await;
             }
             Effect::GiveUp { cause, why } => {
-                self.note(now, Kind::Outcome, cause.word().to_owned(), format!("given up: {why}"));
+                let particulars = json!({ "cause": cause.word(), "why": why });
+                self.note(now, Kind::Outcome, cause.word().to_owned(), format!("given up: {why}"), &particulars);
             }
             Effect::Finish { wish, finish } => self.finish(wish, finish).await,
         }
@@ -290,8 +327,35 @@ impl Watching {
         unexpected.into_iter().chain(over).collect()
     }
 
-    fn note(&self, at: Now, kind: Kind, subject: String, words: String) {
-        self.history.note(Entry { at: at.wall, kind, subject, words, detail_json: String::new() });
+    fn begin(&mut self, life: Life, subject: String, step: Value) {
+        self.doing.insert(life, Doing { subject, step });
+    }
+
+    /// How a step of recovery ended.
+    fn note_answer(&mut self, event: &Event) {
+        let (life, result) = match event {
+            Event::Done { life } => (life, Ok(())),
+            Event::Failed { life, why } => (life, Err(why.clone())),
+            Event::Verified { life, outcome } => (life, outcome.clone()),
+            Event::Judged(_)
+            | Event::Tick
+            | Event::Woke
+            | Event::PersonAsked { .. }
+            | Event::PolicySet(_)
+            | Event::PinnedSet(_) => return,
+        };
+        let Some(Doing { subject, step }) = self.doing.remove(life) else { return };
+        let (words, particulars) = detail::ended(&step, result);
+        self.note(self.machine.clock().now(), Kind::Outcome, subject, words, &particulars);
+    }
+
+    fn model_of(&self, id: Identity) -> Option<String> {
+        let runners = self.last.iter().flat_map(|(observed, _)| &observed.observation.runners);
+        runners.filter(|runner| runner.id == id).find_map(|runner| runner.model.known().cloned())
+    }
+
+    fn note(&self, at: Now, kind: Kind, subject: String, words: String, particulars: &Value) {
+        self.history.note(Entry { at: at.wall, kind, subject, words, detail_json: particulars.to_string() });
     }
 
     fn record(&mut self, now: Now, observed: &Observed, judgements: &[Judgement]) {
@@ -305,7 +369,8 @@ impl Watching {
             words.insert(id, word);
             if self.words.get(&id) != Some(&word) {
                 let text = format!("{}: {judgement}", judgement.verdict);
-                self.note(now, Kind::Verdict, judgement.subject.to_string(), text);
+                let particulars = detail::judgement(judgement);
+                self.note(now, Kind::Verdict, judgement.subject.to_string(), text, &particulars);
             }
         }
         self.words = words;

@@ -20,7 +20,7 @@ pub use snapshot::{
 };
 
 pub use watched::{
-    Client as QueueClient, Endpoint, Judged, LogSummary, Memory, Queue, Recovery, Watched, WatchedRunner,
+    Client as QueueClient, Endpoint, Judged, LogSummary, Memory, ModelTokens, Queue, Recovery, Watched, WatchedRunner,
 };
 
 use serde::{Deserialize, Serialize};

@@ -49,6 +49,8 @@ pub struct Server {
     pub rivals: Vec<Rival>,
     /// Process id, when it runs and can be seen.
     pub pid: Option<u32>,
+    /// When that process started, RFC 3339.
+    pub started: Known<String>,
     /// The address looked at, e.g. `127.0.0.1:11434`.
     pub address: String,
     /// Whether it takes requests.

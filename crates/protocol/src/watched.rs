@@ -20,6 +20,19 @@ pub struct Watched {
     pub recovery: Recovery,
     /// What the server's log tells; unknown where it cannot be read.
     pub log: Known<LogSummary>,
+    /// Tokens of each model that is loaded.
+    pub tokens: Vec<ModelTokens>,
+}
+
+/// Tokens of a model since the daemon began to watch; what a runner had counted before is in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelTokens {
+    /// Its name.
+    pub model: String,
+    /// Of prompts, without what came from the cache.
+    pub prompt_total: Known<u64>,
+    /// Generated; those of a request count when it ends.
+    pub generated_total: Known<u64>,
 }
 
 /// Memory of the machine.

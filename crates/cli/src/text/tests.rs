@@ -98,6 +98,7 @@ fn sample() -> Snapshot {
             }),
             rivals: vec![],
             pid: Some(812),
+            started: Known::Is("2026-11-30T05:59:00Z".to_owned()),
             address: "127.0.0.1:11434".to_owned(),
             serving: true,
         },

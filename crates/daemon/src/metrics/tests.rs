@@ -9,6 +9,7 @@ fn a_full_page_is_well_formed_and_says_what_it_was_given() {
     assert_eq!(page.value("stablehand_memory_used_bytes", &[]), Some(51_539_607_552.0));
     assert_eq!(page.value("stablehand_swap_out_bytes_per_second", &[]), Some(1_048_576.5));
     assert_eq!(page.value("stablehand_server_start_time_seconds", &[]), Some(1_794_052_985.25));
+    assert_eq!(page.value("stablehand_start_time_seconds", &[]), Some(1_794_052_000.5));
     assert_eq!(page.value("stablehand_runner_slots_busy", &[("model", "gemma3:27b")]), Some(2.0));
     assert_eq!(
         page.value("stablehand_request_duration_seconds", &[("endpoint", "/api/chat"), ("quantile", "0.95")]),
@@ -134,6 +135,7 @@ fn full() -> Gauges {
     Gauges {
         version: "0.1.0".to_owned(),
         simulated: false,
+        started: Wall::from_unix_ms(1_794_052_000_500),
         memory: MemoryGauges {
             total_bytes: Known::Is(64 * gib),
             used_bytes: Known::Is(48 * gib),

@@ -2,6 +2,7 @@
 //! engine's terms.
 
 use super::log_feed::LogFeed;
+use super::tokens::{self, TokenCounters, Tokens};
 use crate::looking::Seen;
 use crate::models::ModelNames;
 use futures_util::future::join_all;
@@ -22,6 +23,7 @@ use stablehand_platform::machine::{Machine, Os};
 use stablehand_platform::sampling::{ProcessSample, RunState, Sample, Sampler};
 use stablehand_platform::server_log::server_log;
 use stablehand_platform::survey::Surveyor;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -46,6 +48,8 @@ pub struct Observed {
     pub listed: Known<LoadedModels>,
     /// What the log tells; unknown where it cannot be read.
     pub log: Known<LogView>,
+    /// Tokens of each model that is loaded.
+    pub tokens: BTreeMap<String, Known<Tokens>>,
     /// Whether the numbers of waiting requests are known.
     pub waiting: Known<Waiting>,
 }
@@ -96,6 +100,7 @@ pub struct Observer {
     table_at: Option<Awake>,
     ps: Option<(Awake, Known<LoadedModels>)>,
     log: LogFeed,
+    tokens: TokenCounters,
     statistics: Statistics,
     failures: u64,
 }
@@ -117,6 +122,7 @@ impl Observer {
             table_at: None,
             ps: None,
             log: LogFeed::None,
+            tokens: TokenCounters::default(),
             statistics: Statistics::new(),
             failures: 0,
             machine,
@@ -154,13 +160,19 @@ impl Observer {
             .zip(&looks)
             .map(|((sighting, args), look)| self.runner(sighting, args, look.as_ref(), &sample, view, &listed, server))
             .collect();
+        let said: Vec<_> = seen_runners
+            .iter()
+            .zip(&looks)
+            .filter_map(|(runner, look)| Some((runner.id, runner.model.known()?.clone(), tokens::of(look.as_ref()))))
+            .collect();
+        let tokens = self.tokens.observe(&said);
         let waiting = waiting(&connections, &seen_runners);
         let observation = Observation {
             server: self.server(server, answers, &listed, view, &seen_runners, &waiting, &connections, now.awake),
             runners: seen_runners,
             machine: machine_seen(&sample),
         };
-        Observed { observation, sample, connections, listed, log, waiting }
+        Observed { observation, sample, connections, listed, log, tokens, waiting }
     }
 
     async fn look_at_table(&mut self, now: Awake) {

@@ -57,6 +57,15 @@ pub fn watched(machine: &Machine, now: Now, observed: &Observed, judgements: &[J
             .to_owned(),
         },
         log: wire(&observed.log.as_ref().map(summary)),
+        tokens: observed
+            .tokens
+            .iter()
+            .map(|(model, tokens)| protocol::ModelTokens {
+                model: model.clone(),
+                prompt_total: wire(&tokens.as_ref().map(|tokens| tokens.prompt)),
+                generated_total: wire(&tokens.as_ref().map(|tokens| tokens.generated)),
+            })
+            .collect(),
     }
 }
 
