@@ -106,6 +106,10 @@ pub fn replay(kind: &Kind, class: Class, seed: u64, number: u64, length_s: Optio
             }
         };
         if over {
+            let stall = outcome.stall.as_ref();
+            if stall.is_some_and(|stall| stall.provable_s.is_some() && stall.verdicts_s[0].is_none()) {
+                outcome.notes.push(format!("never acted, and at last: {}", rules.words()));
+            }
             break;
         }
         span_ms = if sight::shows_work(&seen, &cpu, span_ms as f64 / 1_000.0) { BUSY_MS } else { REST_MS };

@@ -58,3 +58,6 @@ pub const THROTTLING_FACTOR: f64 = 2.0;
 pub const SHARERS_COUNTED: u32 = 3;
 /// A silence so many times longer than allowed, margins included, needs no other sign: no slowness explains it.
 pub const FAR_BEYOND: u32 = 3;
+/// The same where the bound is the envelope itself: it is no prediction that could be wrong of this model, and the margin
+/// is for machines that the envelope did not think of.
+pub const BEYOND_ENVELOPE: f64 = NOISE_FACTOR;

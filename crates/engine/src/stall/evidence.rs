@@ -55,7 +55,8 @@ pub struct RunnerSeen {
     /// reading its answer does not count: a runner that waits for its reader does nothing wrong.
     pub tickets: Option<u32>,
     /// A gateway saw bytes of an answer of this runner: how many so far; `None` without one, and while an answer is in it
-    /// that is not told token by token (`stream: false`, tools: a tool call is held back until it is complete).
+    /// that is not told token by token (`stream: false`, tools: a tool call is held back until it is complete) or that its
+    /// client has stopped reading.
     pub gateway_bytes: Option<u64>,
 }
 

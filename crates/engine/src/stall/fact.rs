@@ -168,7 +168,7 @@ pub enum Fact {
     /// The silence is so many times longer than allowed, margins included, that no slowness explains it.
     FarBeyond {
         /// So many times.
-        times: u32,
+        times: f64,
     },
     /// Its memory has stopped growing.
     FootprintStill {

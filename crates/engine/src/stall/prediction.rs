@@ -80,6 +80,17 @@ pub struct Bound {
     pub honest: Duration,
     /// With the margin for noise.
     pub allowed: Duration,
+    /// What it rests on.
+    pub source: Source,
+}
+
+/// What a bound rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Nothing that was measured narrows the [`super::envelope`]: no honest work takes longer, of whatever model.
+    Envelope,
+    /// What was measured of this model, or what usually comes. The model may do something that was not seen of it yet.
+    Predicted,
 }
 
 /// At most so many points are kept, and so many of one stretch of positions.
@@ -106,45 +117,47 @@ impl Prediction {
         self.tokens_from(position, tokens)
     }
 
-    /// The longest honest time of one batch somewhere below [`FAR_POSITION`]. `steps` were measured in the same
-    /// prompt, each with its tokens done before it; what they took grows from there.
-    pub fn next_batch_after(&self, done: u64, steps: &[(u64, f64)]) -> Bound {
+    /// The longest honest time of one batch somewhere below [`FAR_POSITION`], of what is `left` of its prompt. `steps`
+    /// were measured in the same prompt, each with its tokens done before it; what they took grows from there.
+    pub fn next_batch_after(&self, done: u64, left: Option<u64>, steps: &[(u64, f64)]) -> Bound {
+        let tokens = left.map_or(BATCH_LARGEST, |left| left.min(BATCH_LARGEST));
+        let somewhere = self.next_batch_somewhere(tokens);
         if steps.is_empty() {
-            return self.next_batch_somewhere();
+            return somewhere;
         }
-        let end = done.saturating_add(BATCH_LARGEST);
+        let end = done.saturating_add(tokens);
         let k = self.loss_per_token();
         let mut bounds: Vec<f64> = steps
             .iter()
             .map(|(from, s_per_token)| s_per_token * growth(k, end) / growth(k, (*from).min(end)))
             .collect();
         bounds.sort_by(f64::total_cmp);
-        // Some of them may have been slowed by paging.
-        let middle = bounds.get(bounds.len() / 2).copied().unwrap_or(f64::INFINITY);
-        let here = bounded(middle, Some(slowest_s_per_token(FAR_POSITION.max(end))), BATCH_LARGEST);
-        let somewhere = self.next_batch_somewhere();
+        // Many of them may have been slowed by paging; nothing makes one quicker than the model is.
+        let quick = bounds.get(bounds.len() / 4).copied().unwrap_or(f64::INFINITY);
+        let here = bounded(quick, Some(slowest_s_per_token(FAR_POSITION.max(end))), tokens);
         if somewhere.allowed < here.allowed { somewhere } else { here }
     }
 
     /// The longest honest time of one batch somewhere below [`FAR_POSITION`], from steps whose own places are not sure.
     /// Each bounds it by itself as if it had been measured at its least position; the slow ones among them were only
     /// farther on, so the quick ones bound it best.
-    pub fn next_batch_somewhere(&self) -> Bound {
+    fn next_batch_somewhere(&self, tokens: u64) -> Bound {
         let k = self.loss_per_token();
         let mut bounds: Vec<f64> = self
             .usable()
             .map(|point| point.at_most_s_per_token * (growth(k, FAR_POSITION) / growth(k, point.middle)).max(1.0))
             .collect();
         bounds.sort_by(f64::total_cmp);
-        match bounds.get(OUTLIERS.min(bounds.len().saturating_sub(1))) {
-            Some(per_token) => bounded(*per_token, Some(slowest_s_per_token(FAR_POSITION)), BATCH_LARGEST),
-            None => self.next_batch(FAR_POSITION - BATCH_LARGEST),
+        match bounds.get(bounds.len() / 16) {
+            Some(per_token) => bounded(*per_token, Some(slowest_s_per_token(FAR_POSITION)), tokens),
+            None => self.tokens_from(FAR_POSITION.saturating_sub(tokens), tokens),
         }
     }
 
     /// The longest honest time of a whole prompt of up to [`FAR_POSITION`] tokens.
     pub fn whole_prompt(&self) -> Bound {
-        self.tokens_from(FAR_POSITION / 2, FAR_POSITION)
+        // An answer that comes in one piece is waited for as well, and nothing bounds its length.
+        Bound { source: Source::Predicted, ..self.tokens_from(FAR_POSITION / 2, FAR_POSITION) }
     }
 
     fn tokens_from(&self, position: u64, tokens: u64) -> Bound {
@@ -155,7 +168,7 @@ impl Prediction {
             Some(per_token) => bounded(per_token, (!self.is_outside()).then_some(slowest), tokens),
             None => {
                 let honest = from_seconds(slowest * as_f64(tokens));
-                Bound { honest, allowed: honest }
+                Bound { honest, allowed: honest, source: Source::Envelope }
             }
         }
     }
@@ -338,9 +351,15 @@ impl Prediction {
 /// was measured outside of it.
 fn bounded(per_token: f64, slowest: Option<f64>, tokens: u64) -> Bound {
     let within = |value: f64| slowest.map_or(value, |slowest| value.min(slowest));
+    let allowed = per_token * NOISE_FACTOR;
+    let source = match slowest {
+        Some(slowest) if allowed >= slowest => Source::Envelope,
+        Some(_) | None => Source::Predicted,
+    };
     Bound {
         honest: from_seconds(within(per_token) * as_f64(tokens)),
-        allowed: from_seconds(within(per_token * NOISE_FACTOR) * as_f64(tokens)),
+        allowed: from_seconds(within(allowed) * as_f64(tokens)),
+        source,
     }
 }
 

@@ -174,8 +174,8 @@ impl RunnerWatch {
     /// Whether a request is known to be in it.
     pub(super) fn has_work(&self) -> bool {
         match self.slots.busy() {
-            Some(busy) => busy > 0,
-            None => self.seen.tickets.is_some_and(|tickets| tickets > 0) || self.log.reading().is_some(),
+            Some(busy) if busy > 0 || self.seen.slots.known().is_some() => busy > 0,
+            Some(_) | None => self.seen.tickets.is_some_and(|tickets| tickets > 0) || self.log.reading().is_some(),
         }
     }
 

@@ -1,15 +1,15 @@
 //! From what was seen of a runner to its verdict.
 
-use super::{Around, RunnerWatch};
+use super::{Around, Paging, RunnerWatch};
 use crate::process::RunnerKind;
 use crate::stall::envelope::{
-    ANSWER_LATEST, BATCH_LARGEST, CACHE_SAVE_LONGEST, END_LONGEST, FAMILIAR_SPAN, FAR_BEYOND, FAR_POSITION,
+    ANSWER_LATEST, BEYOND_ENVELOPE, CACHE_SAVE_LONGEST, END_LONGEST, FAMILIAR_SPAN, FAR_BEYOND, FAR_POSITION,
     GENERATION_SLOWEST_TOKENS_PER_S, IMAGE_LONGEST, LOAD_LONGEST, NOISE_FACTOR, NOISE_SPAN, SHARERS_COUNTED,
     THROTTLING_FACTOR, UNFAMILIAR_SPAN, WAKE_GRACE,
 };
 use crate::stall::evidence::{Health, Listing, ProcessState};
 use crate::stall::fact::{Counter, Fact, Pattern, Step};
-use crate::stall::prediction::{Bound, Prediction};
+use crate::stall::prediction::{Bound, Prediction, Source};
 use crate::stall::progress::Reading;
 use crate::stall::span::from_seconds;
 use crate::stall::verdict::{How, Judgement, Rung, Subject, Verdict, Why};
@@ -46,9 +46,21 @@ struct Allowance {
     step: Step,
     honest: Duration,
     allowed: Duration,
+    source: Source,
     least: Duration,
     pattern: Option<Pattern>,
     reasons: Vec<Fact>,
+}
+
+impl Allowance {
+    /// How many times longer than allowed a silence needs no other sign.
+    fn far_beyond(&self, paged: Paging) -> f64 {
+        match (self.source, paged) {
+            (Source::Predicted, Paging::RuledOut) => f64::from(FAR_BEYOND),
+            // The greatest slowness that there is was granted already.
+            (Source::Predicted, Paging::Possible(_) | Paging::Seen) | (Source::Envelope, _) => BEYOND_ENVELOPE,
+        }
+    }
 }
 
 impl RunnerWatch {
@@ -107,7 +119,10 @@ impl RunnerWatch {
         if work && exceeded {
             return Some(self.silent(around, prediction, &allowance));
         }
-        if let Some(told) = self.unloading(around, work) {
+        // A side that does not answer explains more than a stay that is over; it is told unless the stay alone has a rung.
+        if let Some(told) = self.unloading(around, work)
+            && (told.2.is_some() || !self.is_http_dead())
+        {
             return Some(told);
         }
         if self.answers.short >= prediction.short_answers_suspected() && !self.is_told_by_log() {
@@ -181,7 +196,7 @@ impl RunnerWatch {
         // come. A disk may be slower than any envelope, so its memory must stand still as well.
         let still = self.footprint_still_for >= LOAD_LONGEST;
         if told && still && spent > allowed * FAR_BEYOND && around.woke.is_none() {
-            evidence.push(Fact::FarBeyond { times: FAR_BEYOND });
+            evidence.push(Fact::FarBeyond { times: f64::from(FAR_BEYOND) });
             evidence.push(Fact::FootprintStill { span: self.footprint_still_for });
             return Some((Verdict::Hung { how: How::Load }, evidence, Some(Rung::EndRunner)));
         }
@@ -199,10 +214,11 @@ impl RunnerWatch {
         }];
         let http_dead = self.is_http_dead();
         let mut signs = self.signs(prediction, allowance.pattern);
-        let far_beyond =
-            self.worked > allowance.allowed.saturating_mul(FAR_BEYOND) && self.silence >= UNFAMILIAR_SPAN * FAR_BEYOND;
+        let times = allowance.far_beyond(self.paged_in_silence);
+        let far_beyond = self.worked.as_secs_f64() > allowance.allowed.as_secs_f64() * times
+            && self.silence >= UNFAMILIAR_SPAN * FAR_BEYOND;
         if far_beyond {
-            signs.push(Fact::FarBeyond { times: FAR_BEYOND });
+            signs.push(Fact::FarBeyond { times });
         }
         let signed = http_dead || signs.iter().any(is_sign);
         evidence.append(&mut signs);
@@ -312,7 +328,12 @@ impl RunnerWatch {
         evidence.extend(waiting(around));
         evidence.push(Fact::NoRequestKnown);
         let dead = self.is_http_dead() && self.health_silent_for >= END_LONGEST;
-        if dead || self.worked > allowance.allowed && self.silence >= allowance.least {
+        let overdue = self.worked > allowance.allowed && self.silence >= allowance.least;
+        if dead && overdue && around.server.waiting.at_most > 0 && around.woke.is_none() {
+            // Whatever was in it would have ended by now, and whoever comes to it will not be heard.
+            return (Verdict::Hung { how: How::HttpDead }, evidence, Some(Rung::EndRunner));
+        }
+        if dead || overdue {
             let allowed = if dead { END_LONGEST } else { allowance.allowed };
             return (Verdict::Suspect { silence: self.silence, allowed }, evidence, None);
         }
@@ -452,19 +473,19 @@ impl RunnerWatch {
         }
         let least = if familiar { FAMILIAR_SPAN } else { UNFAMILIAR_SPAN };
         let allowed = allowed.saturating_add(NOISE_SPAN);
-        Allowance { counter, value, step, honest: bound.honest, allowed, least, pattern, reasons }
+        Allowance { counter, value, step, honest: bound.honest, allowed, source: bound.source, least, pattern, reasons }
     }
 
     fn logged_bound(&self, prediction: &Prediction) -> Bound {
-        let done = self.log.reading().map_or(0, |reading| reading.done);
-        prediction.next_batch_after(done.min(u64::MAX - BATCH_LARGEST), self.log.steps())
+        let (done, total) = self.log.reading().map_or((0, None), |reading| (reading.done, reading.total));
+        prediction.next_batch_after(done, total.map(|total| total.saturating_sub(done)), self.log.steps())
     }
 }
 
 /// How long a token may take: generation has no steps that would narrow the envelope by more than noise.
 fn token() -> Bound {
     let honest = 1.0 / GENERATION_SLOWEST_TOKENS_PER_S;
-    Bound { honest: from_seconds(honest), allowed: from_seconds(honest * NOISE_FACTOR) }
+    Bound { honest: from_seconds(honest), allowed: from_seconds(honest * NOISE_FACTOR), source: Source::Envelope }
 }
 
 fn is_sign(fact: &Fact) -> bool {
@@ -486,7 +507,7 @@ fn waiting(around: &Around<'_>) -> Option<Fact> {
     })
 }
 
-fn paging(state: super::Paging, around: &Around<'_>) -> Option<Fact> {
+fn paging(state: Paging, around: &Around<'_>) -> Option<Fact> {
     state.fact(around.machine)
 }
 

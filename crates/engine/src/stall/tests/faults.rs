@@ -134,6 +134,74 @@ fn a_stopped_process_is_hung_when_a_request_is_in_it_and_left_alone_otherwise() 
     }
 }
 
+/// A slow machine far into a prompt: a batch takes some five minutes, and it sleeps before the rule would speak.
+fn sleepy(stuck: bool) -> Machine {
+    let mut machine = Machine::new();
+    (machine.runners[0].tokens_per_s, machine.runners[0].far_factor) = (30.0, 8.0);
+    machine.runners[0].queue.push_back(Job { cached: 60_000, prompt: 40_000, image_s: 0.0, answer: 10 });
+    while machine.runners[0].slots[0].done < 6_144 {
+        machine.run_for(1);
+    }
+    machine.runners[0].stuck = stuck;
+    for _ in 0..18 {
+        machine.run_for(200);
+        machine.sleep(8);
+    }
+    machine
+}
+
+#[test]
+fn a_machine_that_sleeps_every_few_minutes_does_not_hide_a_stall_for_ever() {
+    let machine = sleepy(true);
+    assert!(machine.rungs.iter().any(|(_, _, rung)| *rung == Rung::EndRunner), "{:?}", machine.judged);
+    assert!(machine.awake_ms / 1_000 - machine.rungs[0].0 < 18 * 200 - 600, "only after three sleeps at least");
+}
+
+#[test]
+fn sleeps_within_an_honest_batch_add_up_to_nothing() {
+    let machine = sleepy(false);
+    assert_eq!(machine.rungs, []);
+    assert!(!machine.words.contains(&"suspect"), "{:?}", machine.words);
+}
+
+#[test]
+fn a_silence_beyond_the_envelope_itself_needs_no_threefold_of_it() {
+    let mut machine = Machine::new();
+    machine.runners[0].seen.kind = RunnerKind::Mlx;
+    machine.runners[0].seen.cpu = Known::unknown("not permitted");
+    machine.runners[0].queue.push_back(Job::text(10_000, 200));
+    while machine.runners[0].seen.log_progress.is_none() {
+        machine.run_for(1);
+    }
+    let runner = &mut machine.runners[0];
+    runner.stuck = true;
+    let began_s = machine.awake_ms / 1_000;
+    let judgement = machine.run_until("hung");
+    let took_s = machine.awake_ms / 1_000 - began_s;
+    // 2,048 tokens at 20 tokens/s, eight times slower: the place of the batch is not known.
+    assert!((819..2 * 819).contains(&took_s), "{took_s}");
+    assert!(judgement.evidence.iter().any(|fact| matches!(fact, Fact::FarBeyond { .. })), "{judgement}");
+}
+
+#[test]
+fn what_is_left_of_a_logged_prompt_bounds_its_last_batch() {
+    let took_s = |prompt: u64| {
+        let mut machine = Machine::new();
+        machine.runners[0].seen.kind = RunnerKind::Mlx;
+        (machine.runners[0].tokens_per_s, machine.runners[0].far_factor) = (22.0, 8.0);
+        machine.runners[0].queue.push_back(Job::text(prompt, 200));
+        while machine.runners[0].seen.log_progress.is_none_or(|line| line.prompt_tokens_done < 8_192) {
+            machine.run_for(1);
+        }
+        machine.runners[0].stuck = true;
+        let began_s = machine.awake_ms / 1_000;
+        machine.run_until("suspect");
+        machine.awake_ms / 1_000 - began_s
+    };
+    let (much, little) = (took_s(20_000), took_s(8_192 + 1_024));
+    assert!(little * 3 < much * 2, "half a batch is left: {little} s against {much} s");
+}
+
 #[test]
 fn a_dead_http_side_is_an_independent_sign() {
     let mut machine = generating();
@@ -153,6 +221,37 @@ fn a_dead_http_side_without_a_known_request_is_suspect() {
     machine.run_for(4_000);
     assert!(matches!(machine.verdict(0), Verdict::Suspect { .. }), "{:?}", machine.judged);
     assert_eq!(machine.rungs, []);
+}
+
+#[test]
+fn a_dead_http_side_before_which_somebody_may_wait_is_hung_once_all_that_could_be_in_it_had_its_time() {
+    let mut machine = Machine::new();
+    for _ in 0..8 {
+        machine.runners[0].queue.push_back(Job::text(9_000, 60));
+    }
+    machine.run_for(400);
+    assert_eq!(machine.verdict(0), &Verdict::Idle);
+    machine.runners[0].seen.listed = Known::Is(Listing::Until(Wall::from_unix_ms(machine.wall_ms + 300_000)));
+    machine.runners[0].unreadable = true;
+    machine.runners[0].seen.health = Health::Silent;
+    machine.server.waiting = Waiting { at_least: 0, at_most: 1 };
+    machine.run_for(120);
+    assert!(matches!(machine.verdict(0), Verdict::Suspect { .. }), "{:?}", machine.judged);
+    assert_eq!(machine.rungs, []);
+    machine.run_for(900);
+    assert_eq!(machine.verdict(0), &Verdict::Hung { how: How::HttpDead }, "although its stay is over as well");
+    assert_eq!(machine.judgement(0).may_recover, Some(Rung::EndRunner));
+}
+
+#[test]
+fn a_dead_http_side_with_a_ticket_of_the_gateway_in_it_is_at_work_though_its_slots_were_free() {
+    let mut machine = Machine::new();
+    machine.run_for(20);
+    machine.runners[0].unreadable = true;
+    machine.runners[0].seen.health = Health::Silent;
+    machine.runners[0].seen.tickets = Some(1);
+    machine.run_until("hung");
+    assert_eq!(machine.verdict(0), &Verdict::Hung { how: How::HttpDead });
 }
 
 #[test]
