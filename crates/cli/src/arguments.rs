@@ -162,7 +162,7 @@ pub enum SettingsVerb {
     #[command(after_help = "Example: stablehand settings set OLLAMA_NUM_PARALLEL=2 OLLAMA_CONTEXT_LENGTH=32768")]
     Set {
         /// NAME=VALUE, or one NAME and one VALUE.
-        #[arg(required = true, num_args = 1.., allow_hyphen_values = true)]
+        #[arg(required = true, num_args = 1.., allow_negative_numbers = true)]
         assignments: Vec<String>,
         #[command(flatten)]
         dry_run: DryRun,
@@ -263,4 +263,18 @@ pub struct DryRun {
     /// Only say what would be done.
     #[arg(long)]
     pub dry_run: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_may_follow_what_is_set_and_minus_one_is_a_value() {
+        let arguments = ["stablehand", "settings", "set", "OLLAMA_KEEP_ALIVE", "-1", "--dry-run", "--json"];
+        let arguments = Arguments::try_parse_from(arguments).unwrap();
+        assert!(arguments.json);
+        let told = format!("{:?}", arguments.verb);
+        assert!(told.contains(r#"["OLLAMA_KEEP_ALIVE", "-1"]"#) && told.contains("dry_run: true"), "{told}");
+    }
 }
