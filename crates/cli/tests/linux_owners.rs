@@ -47,7 +47,7 @@ fn a_user_unit_is_restarted_by_the_users_own_manager() {
 
 #[test]
 fn a_terminals_server_is_left_alone_and_taken_over_when_told_to() {
-    let world = World::start(&["--os", "linux", "--owner", "manual", "--speed", "20"]);
+    let mut world = World::start(&["--os", "linux", "--owner", "manual", "--speed", "20"]);
     let pid = world.status()["server"]["pid"].clone();
     let ending = world.apply_serial();
     assert_eq!(ending["failure"]["code"], "owner-manual", "{ending}");
@@ -57,6 +57,18 @@ fn a_terminals_server_is_left_alone_and_taken_over_when_told_to() {
     assert_eq!(world.status()["server"]["owner"], "agent");
     // From now on it is ours to restart.
     assert_eq!(world.last(&["restart"]).1["outcome"], "proven");
+    let unit = world.file("/home/sim/.config/systemd/user/stablehand-ollama.service");
+    assert!(unit.exists());
+
+    // It is there after the next login, with its values, whether our daemon runs or not.
+    world.stop_daemon();
+    world.log_in_again();
+    world.start_daemon();
+    let status = world.watch_until(|snapshot| snapshot["server"]["state"] == "up");
+    assert_eq!(status["server"]["owner"], "agent", "{status}");
+    assert_eq!(world.last(&["verify"]).0, 0);
+    assert_eq!(world.text(&["uninstall"]).0, 0);
+    assert!(!unit.exists());
 }
 
 #[test]

@@ -9,9 +9,11 @@ use crate::interruption::Interruption;
 use crate::looking::{Looker, Seen};
 use crate::watching::{Ask, What};
 use crate::{memory, translation};
+use stablehand_engine::Known;
 use stablehand_engine::alert::desktop::{Desktop, MinuteOfDay};
 use stablehand_engine::alert::{Alert, AlertGate, AlertKind};
-use stablehand_engine::plan::{Goal, Refusal, Step, StepFailure, plan};
+use stablehand_engine::owner::{AgentKind, Owner, Ownership};
+use stablehand_engine::plan::{Goal, Plan, Refusal, Step, StepFailure, plan};
 use stablehand_engine::setting::{Name, Preset, Values, Verification, verify};
 use stablehand_engine::supervisor::{Effect, Event, Life, Origin, Outcome, Progress, State, Supervisor, Wish, WishId};
 use stablehand_engine::time::{Awake, Now, Wall};
@@ -693,9 +695,13 @@ impl Supervision {
             self.plan_only(goal, notes, take_over, events);
             return;
         }
+        let mut notes = notes;
         // Only when there will be a plan: a refusal changes nothing.
         let planned =
             self.last.as_ref().map(|seen| plan(goal.clone(), &seen.look.ownership, seen.look.port, take_over));
+        if let (Some(seen), Some(Ok(planned))) = (&self.last, &planned) {
+            notes.extend(until_the_next_login(&seen.look.ownership, planned));
+        }
         if let (Some(Ok(_)), false) = (planned, inherited.is_empty()) {
             let set = inherited.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
             if let Err(failure) = self.configuration.change(&Change { set, ..Change::default() }, None, false) {
@@ -721,6 +727,7 @@ impl Supervision {
                 Ok(plan) => match steps_in_words(&machine, &plan.steps) {
                     Ok(steps) => {
                         ending.outcome = protocol::Outcome::Planned;
+                        ending.notes.extend(until_the_next_login(&seen.look.ownership, &plan));
                         ending.steps = steps;
                     }
                     Err(failure) => {
@@ -764,6 +771,18 @@ impl Supervision {
 fn minute_of_day(wall: Wall) -> Option<MinuteOfDay> {
     let local = jiff::Timestamp::from_millisecond(wall.unix_ms).ok()?.to_zoned(jiff::tz::TimeZone::system());
     MinuteOfDay::new(local.hour().unsigned_abs().into(), local.minute().unsigned_abs().into())
+}
+
+/// What a person should know who hands a server over where no service manager can keep it.
+fn until_the_next_login(ownership: &Ownership, plan: &Plan) -> Option<String> {
+    let Ownership::One { owner: Owner::Manual { own_unit: Known::Unknown(reason), .. }, .. } = ownership else {
+        return None;
+    };
+    let Owner::Agent(AgentKind::Process { .. }) = &plan.owner else { return None };
+    Some(format!(
+        "this server runs until it is stopped or you log out: no service manager starts it again ({reason}); after the \
+         next login Stablehand starts it as soon as its daemon runs"
+    ))
 }
 
 fn refused(refusal: Refusal) -> Outcome {

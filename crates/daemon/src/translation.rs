@@ -293,7 +293,7 @@ pub fn name_of(owner: &Owner) -> String {
         Owner::Brew { label, .. } => format!("Homebrew service {label}"),
         Owner::Systemd { unit, .. } => format!("systemd unit {unit}"),
         Owner::Agent(AgentKind::LaunchAgent { label, .. }) => format!("launchd job {label}"),
-        Owner::Agent(AgentKind::UserUnit { unit }) => format!("our unit {unit}"),
+        Owner::Agent(AgentKind::UserUnit { unit } | AgentKind::NewUnit { unit, .. }) => format!("our unit {unit}"),
         Owner::Agent(AgentKind::Process { program }) => format!("{}, kept by Stablehand", program.display()),
         Owner::Container { name } => format!("container {name}"),
         Owner::Manual { program, started_by, .. } => {

@@ -31,6 +31,13 @@ pub enum AgentKind {
         /// Its name.
         unit: String,
     },
+    /// A unit of the user's systemd that we are about to make; once it is there it is a [`Self::UserUnit`].
+    NewUnit {
+        /// Its name.
+        unit: String,
+        /// The `ollama` program to start.
+        program: PathBuf,
+    },
     /// A process that we started ourselves, where there is no service manager.
     Process {
         /// The `ollama` program to start.
@@ -75,6 +82,8 @@ pub enum Owner {
         program: Known<PathBuf>,
         /// Name of the parent process, e.g. `zsh`.
         started_by: Option<String>,
+        /// The unit of ours that it becomes when it is taken over; unknown where no systemd of the user answers.
+        own_unit: Known<String>,
     },
 }
 
@@ -146,6 +155,8 @@ pub struct Survey {
     pub apps: Vec<AppBundle>,
     /// `ollama` programs found, for a start of our own.
     pub programs: Vec<PathBuf>,
+    /// Name of a unit of ours for a server; unknown where no systemd of the user answers.
+    pub own_unit: Known<String>,
     /// The server that we started ourselves, as we wrote it down.
     pub started_by_us: Option<Identity>,
 }
@@ -273,7 +284,12 @@ pub fn owner_of(survey: &Survey, server: &Process) -> Owner {
     }
     let started_by =
         holder.and_then(|parent| Some(parent.executable.known()?.file_name()?.to_string_lossy().into_owned()));
-    Owner::Manual { server: server.id, program: server.executable.clone(), started_by }
+    Owner::Manual {
+        server: server.id,
+        program: server.executable.clone(),
+        started_by,
+        own_unit: survey.own_unit.clone(),
+    }
 }
 
 fn with_rivals(survey: &Survey, holder: &Sighting) -> Ownership {

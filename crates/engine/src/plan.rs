@@ -6,6 +6,7 @@
 //! set before the stop and not after it, so that an owner or a CLI that brings the server back in between already
 //! brings it back with the new values.
 
+use crate::known::Known;
 use crate::owner::{AgentKind, Owner, Ownership, Scope};
 use crate::process::Identity;
 use crate::setting::{Name, Values};
@@ -218,6 +219,9 @@ impl Step {
 impl fmt::Display for Step {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Persist { owner: Owner::Agent(AgentKind::NewUnit { unit, .. }), values } => {
+                write!(out, "make Ollama the unit {unit} of yours, started at every login, with {}", list(values))
+            }
             Self::Persist { owner, values } => write!(out, "persist {} for {}", list(values), owner.word()),
             Self::Publish { set, unset, .. } if unset.is_empty() => write!(out, "publish {}", list(set)),
             Self::Publish { set, unset, .. } => {
@@ -388,23 +392,38 @@ pub fn plan(goal: Goal, ownership: &Ownership, port: u16, take_over: bool) -> Re
             Start::Process { program: program.clone(), environment },
         ),
         Owner::Container { name } => return Err(Refusal::Container { name: name.clone() }),
-        Owner::Manual { server, program, started_by } => match (take_over, program.known()) {
+        Owner::Agent(AgentKind::NewUnit { unit, .. }) => unit_parts(owner, Scope::User, unit, server),
+        Owner::Manual { server, program, started_by, own_unit } => match (take_over, program.known()) {
             // What was called by a relative path could not be started again from elsewhere.
-            (true, Some(program)) if program.is_absolute() => (
-                Owner::Agent(AgentKind::Process { program: program.clone() }),
-                Some(Stop::Process { server: *server }),
-                Some(Sweep::RunnersOf(*server)),
-                Start::Process { program: program.clone(), environment },
-            ),
+            (true, Some(program)) if program.is_absolute() => {
+                let program = program.clone();
+                let (ours, start) = match own_unit {
+                    Known::Is(unit) => (
+                        AgentKind::NewUnit { unit: unit.clone(), program },
+                        Start::Unit { scope: Scope::User, unit: unit.clone() },
+                    ),
+                    Known::Unknown(_) => {
+                        (AgentKind::Process { program: program.clone() }, Start::Process { program, environment })
+                    }
+                };
+                (Owner::Agent(ours), Some(Stop::Process { server: *server }), Some(Sweep::RunnersOf(*server)), start)
+            }
             (true, Some(_) | None) | (false, _) => {
                 return Err(Refusal::Manual { server: *server, started_by: started_by.clone() });
             }
         },
     };
     let mut steps = Vec::new();
-    if let Goal::Apply { desired, unset } = &goal {
-        steps.push(Step::Persist { owner: owner.clone(), values: desired.clone() });
-        steps.push(Step::Publish { owner: owner.clone(), set: desired.clone(), unset: unset.clone() });
+    match (&goal, &owner) {
+        (Goal::Apply { desired, unset }, _) => {
+            steps.push(Step::Persist { owner: owner.clone(), values: desired.clone() });
+            steps.push(Step::Publish { owner: owner.clone(), set: desired.clone(), unset: unset.clone() });
+        }
+        // It has to be made before it can be started.
+        (Goal::Restart { desired }, Owner::Agent(AgentKind::NewUnit { .. })) => {
+            steps.push(Step::Persist { owner: owner.clone(), values: desired.clone() });
+        }
+        (Goal::Restart { .. }, _) => {}
     }
     steps.extend(stop.map(Step::Stop));
     steps.extend(sweep.map(Step::Sweep));

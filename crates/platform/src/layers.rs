@@ -82,7 +82,7 @@ pub async fn obstacles(machine: &Machine, owner: &Owner, values: &Values) -> Obs
         (Os::Linux, Owner::Systemd { scope, unit }) => {
             Obstacles { switched_off: None, outranked: linux::outranked(machine, *scope, unit, values).await }
         }
-        (Os::Linux, Owner::Agent(AgentKind::UserUnit { unit })) => {
+        (Os::Linux, Owner::Agent(AgentKind::UserUnit { unit } | AgentKind::NewUnit { unit, .. })) => {
             Obstacles { switched_off: None, outranked: linux::outranked(machine, Scope::User, unit, values).await }
         }
         (
@@ -139,7 +139,7 @@ fn macos_layer(owner: &Owner) -> MacOsLayer {
         }
         Owner::Agent(AgentKind::Process { .. }) => MacOsLayer::OwnProcess,
         Owner::Container { .. } => MacOsLayer::Nothing("a container's settings are its own"),
-        Owner::Systemd { .. } | Owner::Agent(AgentKind::UserUnit { .. }) => {
+        Owner::Systemd { .. } | Owner::Agent(AgentKind::UserUnit { .. } | AgentKind::NewUnit { .. }) => {
             MacOsLayer::Nothing("macOS runs no systemd")
         }
     }

@@ -90,7 +90,9 @@ async fn publish_to(
 ) -> Result<String, StepFailure> {
     match owner {
         Owner::Systemd { scope, unit } => linux::publish(machine, *scope, unit, set, unset).await,
-        Owner::Agent(AgentKind::UserUnit { unit }) => linux::publish(machine, Scope::User, unit, set, unset).await,
+        Owner::Agent(AgentKind::UserUnit { unit } | AgentKind::NewUnit { unit, .. }) => {
+            linux::publish(machine, Scope::User, unit, set, unset).await
+        }
         Owner::Agent(AgentKind::Process { .. }) | Owner::Container { .. } => {
             Ok("this owner has no session to publish to".to_owned())
         }

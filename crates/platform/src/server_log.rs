@@ -32,7 +32,9 @@ pub fn server_log(machine: &Machine, owner: &Owner) -> LogSource {
             LogSource::Nowhere("a server that was started by hand writes to its own terminal".to_owned())
         }
         Owner::Systemd { scope, unit } => LogSource::Journal { scope: *scope, unit: unit.clone() },
-        Owner::Agent(AgentKind::UserUnit { unit }) => LogSource::Journal { scope: Scope::User, unit: unit.clone() },
+        Owner::Agent(AgentKind::UserUnit { unit } | AgentKind::NewUnit { unit, .. }) => {
+            LogSource::Journal { scope: Scope::User, unit: unit.clone() }
+        }
         Owner::Agent(AgentKind::Process { .. }) => LogSource::File(linux::own_process::log_file(machine)),
         Owner::Container { name } => {
             LogSource::Nowhere(format!("its log is in the container: docker logs {name}, or podman logs {name}"))

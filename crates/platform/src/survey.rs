@@ -98,6 +98,10 @@ impl Surveyor {
             keepers,
             apps: applications::ollama_apps(&self.machine, &running),
             programs: programs(&self.machine),
+            own_unit: match self.machine.os() {
+                Os::MacOs => Known::unknown("macOS runs no systemd"),
+                Os::Linux => self.units.own_unit(),
+            },
             started_by_us: linux::own_process::recorded(&self.machine),
             sightings,
         }

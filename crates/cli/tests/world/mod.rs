@@ -3,12 +3,14 @@
 // Each test program uses a part of this.
 #![allow(dead_code)]
 
+pub mod recovering;
+
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const STABLEHAND: &str = env!("CARGO_BIN_EXE_stablehand");
 
@@ -16,7 +18,7 @@ const STABLEHAND: &str = env!("CARGO_BIN_EXE_stablehand");
 const READY: Duration = Duration::from_secs(30);
 
 /// How long anything that is waited for may take.
-const LONGEST: Duration = Duration::from_secs(120);
+const LONGEST: Duration = Duration::from_secs(300);
 
 pub struct World {
     folder: tempfile::TempDir,
@@ -69,6 +71,14 @@ impl World {
         assert!(started.status.success(), "{}", words(&started));
     }
 
+    /// Stops the machine and starts it again; its Ollama is then whatever a new login starts.
+    pub fn log_in_again(&self) {
+        let dir = self.dir();
+        let stopped = self.run(&["demo", "stop", "--dir", dir.to_str().unwrap()]);
+        assert!(stopped.status.success(), "{}", words(&stopped));
+        self.demo_start(&[]);
+    }
+
     pub fn start_daemon(&mut self) {
         let mut daemon = self.command(&["serve"]);
         let mut child = daemon.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
@@ -101,8 +111,13 @@ impl World {
     }
 
     pub fn fault(&self, name: &str) {
-        let raised = self.run(&["demo", "fault", name]);
-        assert!(raised.status.success(), "{name}: {}", words(&raised));
+        self.fault_with(&[name]);
+    }
+
+    /// Raises a fault with its flags.
+    pub fn fault_with(&self, arguments: &[&str]) {
+        let raised = self.run(&[&["demo", "fault"], arguments].concat());
+        assert!(raised.status.success(), "{arguments:?}: {}", words(&raised));
     }
 
     /// Runs a verb, and returns its exit code and text.
@@ -146,25 +161,7 @@ impl World {
 
     /// The first snapshot of a watch that suits.
     pub fn watch_until(&self, suits: impl Fn(&Value) -> bool) -> Value {
-        let mut watch = self.command(&["status", "--watch", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
-        let lines = read_lines(watch.stdout.take().unwrap());
-        let mut last = Value::Null;
-        let began = std::time::Instant::now();
-        let found = loop {
-            match lines.recv_timeout(LONGEST.saturating_sub(began.elapsed())) {
-                Ok(line) => last = serde_json::from_str(&line).unwrap(),
-                Err(error) => break Err(error),
-            }
-            if suits(&last) {
-                break Ok(());
-            }
-        };
-        watch.kill().unwrap();
-        watch.wait().unwrap();
-        match found {
-            Ok(()) => last,
-            Err(error) => panic!("no suitable snapshot ({error}), the last one: {last}"),
-        }
+        first_line(self.command(&["status", "--watch", "--json"]), suits)
     }
 
     /// Asks for something and leaves as soon as a line of progress suits; whether one did.
@@ -181,20 +178,23 @@ impl World {
         found
     }
 
-    /// Asks the simulator until its answer suits.
-    pub fn inside_until(&self, suits: impl Fn(&Value) -> bool) {
-        let began = std::time::Instant::now();
-        while !suits(&self.inside()) {
-            assert!(began.elapsed() < LONGEST, "{}", self.inside());
-        }
+    /// The first that the simulator says of the machine and that suits.
+    pub fn inside_until(&self, suits: impl Fn(&Value) -> bool) -> Value {
+        let mut watch = self.simulator("status");
+        watch.arg("--watch");
+        first_line(watch, suits)
     }
 
     /// What the simulator says of the machine.
     pub fn inside(&self) -> Value {
-        let dir = self.dir();
-        let simulator = Path::new(STABLEHAND).with_file_name("stablehand-sim");
-        let output = Command::new(simulator).args(["status", "--dir"]).arg(dir).output().unwrap();
+        let output = self.simulator("status").output().unwrap();
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", words(&output)))
+    }
+
+    fn simulator(&self, verb: &str) -> Command {
+        let mut command = Command::new(Path::new(STABLEHAND).with_file_name("stablehand-sim"));
+        command.arg(verb).arg("--dir").arg(self.dir());
+        command
     }
 
     pub fn run(&self, arguments: &[&str]) -> Output {
@@ -248,6 +248,33 @@ fn unread(command: &mut Command) -> String {
     drop(reader);
     let output = command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped()).output().unwrap();
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The first line of JSON that a watch prints and that suits.
+fn first_line(mut watch: Command, suits: impl Fn(&Value) -> bool) -> Value {
+    let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = read_lines(watch.stdout.take().unwrap());
+    let mut last = Value::Null;
+    let began = Instant::now();
+    let found = loop {
+        match lines.recv_timeout(LONGEST.saturating_sub(began.elapsed())) {
+            Ok(line) => last = serde_json::from_str(&line).unwrap(),
+            Err(error) => break Err(error),
+        }
+        if suits(&last) {
+            break Ok(());
+        }
+    };
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+    match found {
+        Ok(()) => last,
+        Err(error) => {
+            // Long, and never what is waited for here.
+            last.as_object_mut().map(|last| last.remove("settings"));
+            panic!("nothing suitable ({error}), the last line: {last:#}")
+        }
+    }
 }
 
 fn read_lines(stream: impl Read + Send + 'static) -> Receiver<String> {

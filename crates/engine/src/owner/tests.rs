@@ -208,6 +208,7 @@ fn survey(sightings: Vec<Sighting>, listeners: Vec<Listener>) -> Survey {
         keepers: vec![],
         apps: vec![],
         programs: vec![],
+        own_unit: Known::unknown("no systemd"),
         started_by_us: None,
     }
 }

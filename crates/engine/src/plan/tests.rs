@@ -64,12 +64,30 @@ fn a_terminals_server_is_left_alone_until_it_may_be_taken_over() {
         server: server(),
         program: Known::Is("/usr/local/bin/ollama".into()),
         started_by: Some("zsh".to_owned()),
+        own_unit: Known::unknown("no systemd"),
     };
     let refused = plan(apply(), &one(owner.clone()), 11434, false);
     assert_eq!(refused, Err(Refusal::Manual { server: server(), started_by: Some("zsh".to_owned()) }));
     let taken = plan(apply(), &one(owner), 11434, true).unwrap();
     assert_eq!(taken.owner.word(), "agent");
     assert!(taken.steps.contains(&Step::Stop(Stop::Process { server: server() })));
+}
+
+#[test]
+fn where_the_users_systemd_answers_what_is_taken_over_becomes_a_unit() {
+    let owner = Owner::Manual {
+        server: server(),
+        program: Known::Is("/usr/local/bin/ollama".into()),
+        started_by: Some("zsh".to_owned()),
+        own_unit: Known::Is("stablehand-ollama.service".to_owned()),
+    };
+    let start = Step::Start(Start::Unit { scope: Scope::User, unit: "stablehand-ollama.service".to_owned() });
+    for goal in [apply(), restart()] {
+        let taken = plan(goal, &one(owner.clone()), 11434, true).unwrap();
+        assert!(matches!(&taken.steps[0], Step::Persist { owner, .. } if *owner == taken.owner), "{taken:?}");
+        assert!(taken.steps.contains(&Step::Stop(Stop::Process { server: server() })));
+        assert!(taken.steps.contains(&start));
+    }
 }
 
 #[test]
@@ -81,8 +99,12 @@ fn a_translocated_app_is_not_quit() {
 
 #[test]
 fn a_server_called_by_a_relative_path_is_not_taken_over() {
-    let owner =
-        Owner::Manual { server: server(), program: Known::Is("./ollama".into()), started_by: Some("zsh".to_owned()) };
+    let owner = Owner::Manual {
+        server: server(),
+        program: Known::Is("./ollama".into()),
+        started_by: Some("zsh".to_owned()),
+        own_unit: Known::unknown("no systemd"),
+    };
     assert!(matches!(plan(apply(), &one(owner), 11434, true), Err(Refusal::Manual { .. })));
 }
 

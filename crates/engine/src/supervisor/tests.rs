@@ -249,8 +249,12 @@ fn an_effective_value_that_cannot_be_read_ends_as_unknown() {
 fn a_server_started_by_hand_is_stopped_by_its_own_identity_when_taken_over() {
     let mut bench = Bench::with_app();
     let server = bench.server.unwrap();
-    bench.owner =
-        Owner::Manual { server, program: Known::Is("/usr/local/bin/ollama".into()), started_by: Some("zsh".into()) };
+    bench.owner = Owner::Manual {
+        server,
+        program: Known::Is("/usr/local/bin/ollama".into()),
+        started_by: Some("zsh".into()),
+        own_unit: Known::unknown("no systemd"),
+    };
     bench.settle();
     let mut wish = bench.apply("1");
     bench.wish(wish.clone());

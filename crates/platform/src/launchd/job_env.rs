@@ -11,7 +11,7 @@ pub fn outranked(owner: &Owner, values: &Values) -> Vec<String> {
         Owner::Brew { plist, .. } | Owner::Agent(AgentKind::LaunchAgent { plist, .. }) => in_plist(plist, values),
         Owner::App { .. }
         | Owner::Systemd { .. }
-        | Owner::Agent(AgentKind::UserUnit { .. } | AgentKind::Process { .. })
+        | Owner::Agent(AgentKind::UserUnit { .. } | AgentKind::NewUnit { .. } | AgentKind::Process { .. })
         | Owner::Container { .. }
         | Owner::Manual { .. } => Vec::new(),
     }

@@ -19,11 +19,15 @@ use std::fs;
 /// The unit that Ollama's installer writes (`scripts/install.sh`), and that distributions ship.
 const USUAL_UNIT: &str = "ollama.service";
 
+const NO_SYSTEMD: &str = "this machine runs no systemd";
+
 /// Looks for keepers; keeps what it learnt of containers, so that an engine is asked once for each.
 #[derive(Debug, Default)]
 pub struct KeeperSearch {
     containers: BTreeMap<String, Known<Container>>,
     unread: Vec<String>,
+    /// Why the user's own manager does not answer; `None` when it does.
+    no_user_manager: Option<String>,
 }
 
 impl KeeperSearch {
@@ -51,11 +55,21 @@ impl KeeperSearch {
         &self.unread
     }
 
+    /// Name of our unit for a server, where the user's own manager answered in the last look.
+    pub fn own_unit(&self) -> Known<String> {
+        match &self.no_user_manager {
+            None => Known::Is(SERVER_UNIT.to_owned()),
+            Some(reason) => Known::unknown(reason.clone()),
+        }
+    }
+
     async fn units(&mut self, machine: &Machine, places: &[(u32, Place)]) -> Vec<Keeper> {
         if !systemctl::is_there(machine) {
-            self.unread.push("this machine runs no systemd".to_owned());
+            self.unread.push(NO_SYSTEMD.to_owned());
+            self.no_user_manager = Some(NO_SYSTEMD.to_owned());
             return Vec::new();
         }
+        self.no_user_manager = None;
         let mut found: Vec<(Scope, Unit)> = Vec::new();
         for scope in [Scope::System, Scope::User] {
             let mut names = match scope {
@@ -78,7 +92,12 @@ impl KeeperSearch {
                         }
                     }
                 }
-                Err(failure) => self.unread.push(failure.message),
+                Err(failure) => {
+                    if scope == Scope::User {
+                        self.no_user_manager = Some(failure.message.clone());
+                    }
+                    self.unread.push(failure.message);
+                }
             }
         }
         // When nothing runs, the first keeper is the one that will be started.
@@ -188,6 +207,7 @@ mod tests {
         let mut search = KeeperSearch::default();
         assert_eq!(search.keepers(&machine, &[7]).await, []);
         assert_eq!(search.unread(), ["this machine runs no systemd"]);
+        assert_eq!(search.own_unit().reason(), Some("this machine runs no systemd"));
     }
 
     #[tokio::test]
@@ -199,6 +219,7 @@ mod tests {
         let keepers = search.keepers(&player.machine, &[]).await;
         assert_eq!(keepers, [Keeper { owner: system("ollama.service"), pid: None, restarts: true }]);
         assert!(search.unread()[0].contains("No medium found"));
+        assert!(search.own_unit().reason().unwrap().contains("No medium found"));
     }
 
     #[tokio::test]

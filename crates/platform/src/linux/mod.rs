@@ -96,6 +96,9 @@ pub async fn outranked(machine: &Machine, scope: Scope, unit: &str, values: &Val
 /// # Errors
 /// A [`StepFailure`] when the owner takes no values from us, or our file cannot be read.
 pub fn persist_changes(machine: &Machine, owner: &Owner, values: &Values) -> Result<Vec<Change>, StepFailure> {
+    if let Owner::Agent(AgentKind::NewUnit { program, .. }) = owner {
+        return hand_over_changes(machine, program, values);
+    }
     match carrier(owner) {
         Carrier::Unit(scope, unit) => drop_in::changes(machine, scope, unit, values),
         Carrier::OwnProcess => own_process::value_changes(machine, values),
@@ -126,7 +129,9 @@ pub async fn carry_out(machine: &Machine, changes: &[Change]) -> Result<(), Step
 fn carrier(owner: &Owner) -> Carrier<'_> {
     match owner {
         Owner::Systemd { scope, unit } => Carrier::Unit(*scope, unit),
-        Owner::Agent(AgentKind::UserUnit { unit }) => Carrier::Unit(Scope::User, unit),
+        Owner::Agent(AgentKind::UserUnit { unit } | AgentKind::NewUnit { unit, .. }) => {
+            Carrier::Unit(Scope::User, unit)
+        }
         Owner::Agent(AgentKind::Process { .. }) => Carrier::OwnProcess,
         Owner::Container { .. } => Carrier::Nobody("a container is shown and never changed"),
         Owner::Manual { .. } => Carrier::Nobody("the server was started by hand"),
@@ -201,7 +206,12 @@ mod tests {
     async fn a_server_started_by_hand_has_no_file() {
         let player = Player::new();
         let server = Identity { pid: 7, birth: 1 };
-        let owner = Owner::Manual { server, program: Known::unknown("gone"), started_by: None };
+        let owner = Owner::Manual {
+            server,
+            program: Known::unknown("gone"),
+            started_by: None,
+            own_unit: Known::unknown("no systemd"),
+        };
         assert_eq!(persisted(&player.machine, &owner).await.reason(), Some("the server was started by hand"));
         assert_eq!(session(&player.machine, &owner, &[]).await, None);
     }
