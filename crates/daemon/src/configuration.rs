@@ -39,6 +39,9 @@ policy = \"alert\"
 # quiet = \"22:00-07:00\"
 ";
 
+/// What a client may change beside the settings of the server: section and key.
+const CONFIGURABLE: [(&str, &str); 2] = [("recovery", "policy"), ("notifications", "quiet")];
+
 /// The configuration as it is in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configuration {
@@ -140,20 +143,65 @@ impl ConfigurationFile {
             return Err(failure.clone());
         }
         let wanted = wanted(change, version)?;
+        self.edit(dry_run, |path, text, document| {
+            let settings = document.entry("settings").or_insert_with(toml_edit::table).as_table_like_mut();
+            let Some(settings) = settings else { return Err(not_a_table(path, text, None)) };
+            let changes = wanted.iter().filter_map(|(name, new)| change_one(settings, name, new.as_deref()));
+            Ok(changes.collect())
+        })
+    }
+
+    /// Changes values of the other sections, by `section.key`; an empty value takes the line out. Returns each change
+    /// in words.
+    ///
+    /// # Errors
+    /// As for [`Self::change`], and when the file would not be taken with the new value.
+    pub fn configure(&mut self, set: &BTreeMap<String, String>) -> Result<Vec<String>, Failure> {
+        self.follow();
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        let (words, _) = self.edit(false, |path, text, document| {
+            let mut words = Vec::new();
+            for (name, new) in set {
+                let known = CONFIGURABLE.iter().find_map(|(section, key)| {
+                    (name.split_once('.') == Some((section, key))).then_some((*section, *key))
+                });
+                let Some((section, key)) = known else {
+                    let names: Vec<_> = CONFIGURABLE.iter().map(|(section, key)| format!("{section}.{key}")).collect();
+                    return Err(Failure::new(
+                        "unknown-name",
+                        format!("there is no «{name}» to configure; nothing was changed"),
+                        format!("the names are {}", names.join(", ")),
+                    ));
+                };
+                let table = document.entry(section).or_insert_with(toml_edit::table).as_table_like_mut();
+                let Some(table) = table else { return Err(not_a_table(path, text, None)) };
+                let new = Some(new.as_str()).filter(|new| !new.is_empty());
+                words.extend(change_one(table, key, new).map(|change| format!("{section}.{change}")));
+            }
+            Ok(words)
+        })?;
+        Ok(words)
+    }
+
+    /// Edits the text of the file as it lies there, or of a new one. What would not be taken is not written.
+    fn edit(
+        &mut self,
+        dry_run: bool,
+        edit: impl FnOnce(&Path, &str, &mut DocumentMut) -> Result<Vec<String>, Failure>,
+    ) -> Result<(Vec<String>, Configuration), Failure> {
         let text = match std::fs::read_to_string(&self.path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => TEMPLATE.to_owned(),
             Err(error) => return Err(unreadable(&self.path, &error)),
         };
         let mut document: DocumentMut = text.parse().map_err(|error| broken(&self.path, &text, &error))?;
-        let mut words = Vec::new();
-        let settings = document.entry("settings").or_insert_with(toml_edit::table).as_table_like_mut();
-        let Some(settings) = settings else { return Err(not_a_table(&self.path, &text, None)) };
-        for (name, new) in &wanted {
-            if let Some(words_of_change) = change_one(settings, name, new.as_deref()) {
-                words.push(words_of_change);
-            }
-        }
+        let words = edit(&self.path, &text, &mut document)?;
+        let after = parse(&self.path, &document.to_string()).map_err(|failure| Failure {
+            message: failure.message.replace("this version of the file is not taken", "nothing was changed"),
+            ..failure
+        })?;
         if !dry_run && !words.is_empty() {
             let parent = self.path.parent().unwrap_or(Path::new("/"));
             self.machine.allow_write(&self.path).map_err(|error| unwritable(&self.path, &error.to_string()))?;
@@ -162,7 +210,6 @@ impl ConfigurationFile {
                 .map_err(|error| unwritable(&self.path, &error.to_string()))?;
             self.read();
         }
-        let after = parse(&self.path, &document.to_string())?;
         Ok((words, after))
     }
 
@@ -434,6 +481,33 @@ mod tests {
             assert!(failure.message.starts_with(place), "{text:?}: {}", failure.message);
             assert!(failure.message.contains("is not taken"), "{}", failure.message);
         }
+    }
+
+    #[test]
+    fn a_client_changes_the_other_sections_and_what_would_not_be_taken_is_not_written() {
+        let world = tempfile::tempdir().unwrap();
+        let marker = r#"{"format":1,"os":"linux","user":"sim","home":"/home/sim","port":1,"ollama":"0.33.0",
+            "memory_bytes":1,"gpu_working_set_bytes":1}"#;
+        std::fs::write(world.path().join("stablehand-world.json"), marker).unwrap();
+        let clock = r#"{"speed":1.0,"anchor_monotonic_ms":0,"anchor_wall_unix_ms":1,"slept_ms":0}"#;
+        std::fs::write(world.path().join("clock.json"), clock).unwrap();
+        let mut file = ConfigurationFile::open(&Machine::world(world.path()).unwrap());
+        let set = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
+        assert_eq!(file.configure(&set("recovery.policy", "runner")).unwrap(), ["recovery.policy: alert → runner"]);
+        assert_eq!(file.current().policy, Policy::Runner);
+        assert_eq!(
+            file.configure(&set("notifications.quiet", "22:00-07:00")).unwrap(),
+            ["notifications.quiet: unset → 22:00-07:00"]
+        );
+        assert!(file.current().quiet.is_some());
+        assert_eq!(file.configure(&set("notifications.quiet", "")).unwrap().len(), 1);
+        assert_eq!(file.current().quiet, None);
+        let before = std::fs::read_to_string(file.path()).unwrap();
+        let refused = file.configure(&set("recovery.policy", "kill")).unwrap_err();
+        assert!(refused.message.ends_with("nothing was changed"), "{}", refused.message);
+        assert_eq!(file.configure(&set("recovery.pilocy", "all")).unwrap_err().code, "unknown-name");
+        assert_eq!(std::fs::read_to_string(file.path()).unwrap(), before);
+        assert!(before.contains("# A mistake is reported"), "comments are kept");
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! The control socket: three paths, described in `docs/api.md`.
+//! The control socket: its paths, described in `docs/api.md`.
 
-use crate::history::History;
+use crate::history::{History, past};
 use crate::supervision::Command;
 use axum::Router;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -13,6 +14,7 @@ use futures_util::{Stream, StreamExt};
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
 use stablehand_engine::time::Wall;
+use stablehand_platform::clock::Clock;
 use stablehand_protocol::{Failure, Request, Snapshot, VERSION_HEADER};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -28,6 +30,8 @@ pub type Latest = watch::Receiver<Option<Arc<Snapshot>>>;
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 /// How long a single question waits for a picture that is made for it; the last one is at most 30 s old.
 const PICTURE: Duration = Duration::from_millis(500);
+/// The most points that a chart is asked for.
+const MOST_POINTS: u32 = 1_000;
 /// The largest request that is read.
 const REQUEST_BYTES: usize = 256 << 10;
 
@@ -44,6 +48,8 @@ pub struct Reach {
     pub history: History,
     /// When the daemon started.
     pub started: Wall,
+    /// The clock of the machine.
+    pub clock: Clock,
 }
 
 /// Somebody follows the snapshots for as long as this lives.
@@ -68,6 +74,7 @@ pub async fn serve(listener: UnixListener, uid: u32, reach: Reach) {
         .route("/v1/snapshot", get(snapshot))
         .route("/v1/events", get(events))
         .route("/v1/request", post(request))
+        .route("/v1/history", get(history))
         .route("/metrics", get(metrics))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
@@ -149,6 +156,38 @@ async fn events(State(reach): State<Reach>) -> Sse<impl Stream<Item = Result<sse
     Sse::new(changes).keep_alive(KeepAlive::default())
 }
 
+/// How far back and into how many points; see [`stablehand_protocol::Past`].
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Span {
+    since_s: u64,
+    points: u32,
+}
+
+async fn history(State(reach): State<Reach>, span: Result<Query<Span>, QueryRejection>) -> Response {
+    let span = match span {
+        Ok(Query(span)) if (1..=MOST_POINTS).contains(&span.points) && span.since_s > 0 => span,
+        Ok(_) | Err(_) => {
+            return refuse(
+                StatusCode::BAD_REQUEST,
+                &Failure::new(
+                    "bad-request",
+                    "the history is asked for with since_s, in seconds, and points, 1 to 1000",
+                    "for example /v1/history?since_s=3600&points=120",
+                ),
+            );
+        }
+    };
+    let now = reach.clock.now().wall;
+    match past::past(&reach.history, now, Duration::from_secs(span.since_s), span.points).await {
+        Ok(past) => axum::Json(past).into_response(),
+        Err(error) => refuse(
+            StatusCode::SERVICE_UNAVAILABLE,
+            &Failure::new("no-history", format!("there is no history to show: {error}"), "see `stablehand doctor`"),
+        ),
+    }
+}
+
 async fn metrics(State(reach): State<Reach>) -> Response {
     match picture(reach.latest.clone(), &reach.lookers).await {
         Some(snapshot) => {
@@ -207,7 +246,11 @@ async fn wrong_method() -> Response {
 async fn unknown_path() -> Response {
     refuse(
         StatusCode::NOT_FOUND,
-        &Failure::new("no-such-path", "there is no such path", "the paths are /v1/snapshot, /v1/request, /v1/events"),
+        &Failure::new(
+            "no-such-path",
+            "there is no such path",
+            "the paths are /v1/snapshot, /v1/request, /v1/events, /v1/history, /metrics",
+        ),
     )
 }
 

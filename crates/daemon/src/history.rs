@@ -16,6 +16,7 @@ pub(crate) mod detail;
 pub mod export;
 mod forgetting;
 mod packing;
+pub mod past;
 mod reading;
 mod rollup;
 mod store;

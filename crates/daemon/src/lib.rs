@@ -96,7 +96,7 @@ pub async fn serve(machine: Machine) -> Result<(), Failure> {
     let control = tokio::spawn(control::serve(
         listener,
         machine.uid(),
-        control::Reach { commands, latest, lookers, history, started },
+        control::Reach { commands, latest, lookers, history, started, clock: machine.clock().clone() },
     ));
     let ended = supervision.await;
     control.abort();

@@ -108,6 +108,7 @@ pub async fn run(
         gate: AlertGate::default(),
         desktop: Desktop::default(),
         alerts: VecDeque::new(),
+        paused_until: None,
         now,
         since: (now.awake, now.wall),
         ending: None,
@@ -201,6 +202,8 @@ struct Supervision {
     gate: AlertGate,
     desktop: Desktop,
     alerts: VecDeque<protocol::Alert>,
+    /// A person wants no desktop notification until then.
+    paused_until: Option<Now>,
     /// A restart that is under way, written down.
     interrupted: Interruption,
     now: Now,
@@ -439,7 +442,7 @@ impl Supervision {
         for alert in due {
             self.tell(now, alert);
         }
-        let quiet = self.is_quiet(now.wall);
+        let quiet = self.is_quiet(now);
         if let Some(alert) = self.desktop.due(quiet, |kind| self.gate.holds(kind)) {
             self.show(alert);
         }
@@ -454,7 +457,7 @@ impl Supervision {
         while self.alerts.len() > ALERTS_KEPT {
             self.alerts.pop_front();
         }
-        let quiet = self.is_quiet(now.wall);
+        let quiet = self.is_quiet(now);
         self.history.note(Entry {
             at: now.wall,
             kind: Kind::Alert,
@@ -479,8 +482,35 @@ impl Supervision {
         });
     }
 
-    fn is_quiet(&self, wall: Wall) -> bool {
-        self.configuration.current().quiet.zip(minute_of_day(wall)).is_some_and(|(hours, minute)| hours.hold_at(minute))
+    fn is_quiet(&self, now: Now) -> bool {
+        let quiet = self.configuration.current().quiet.zip(minute_of_day(now.wall));
+        self.paused_until.is_some_and(|until| now.awake < until.awake)
+            || quiet.is_some_and(|(hours, minute)| hours.hold_at(minute))
+    }
+
+    /// A new pause takes the place of the one before.
+    fn pause_alerts(&mut self, span: Duration) -> Ending {
+        let now = self.machine.clock().now();
+        self.paused_until = (!span.is_zero()).then(|| Now { awake: now.awake + span, wall: later(now.wall, span) });
+        self.publish();
+        let words = match self.paused_until {
+            Some(_) => format!("no desktop notifications for {} min; alerts are kept", span.as_secs().div_ceil(60)),
+            None => "desktop notifications are delivered again".to_owned(),
+        };
+        Ending {
+            steps: vec![words],
+            simulated: translation::simulated(&self.machine),
+            ..Ending::new(protocol::Outcome::Changed)
+        }
+    }
+
+    fn configure(&mut self, set: &BTreeMap<String, String>) -> Ending {
+        let ending = match self.configuration.configure(set) {
+            Ok(steps) => Ending { steps, ..Ending::new(protocol::Outcome::Changed) },
+            Err(failure) => Ending::failed(failure),
+        };
+        self.publish();
+        Ending { simulated: translation::simulated(&self.machine), ..ending }
     }
 
     /// What was watched and is worth telling.
@@ -519,6 +549,7 @@ impl Supervision {
             since: self.since.1,
             seen,
             alerts: &self.alerts,
+            alerts_paused_until: self.paused_until.filter(|until| self.now.awake < until.awake).map(|until| until.wall),
             watched: self.watched.borrow().clone(),
             configuration: &self.configuration,
         });
@@ -562,6 +593,14 @@ impl Supervision {
             Request::Verify => self.verify(events),
             Request::Unload { model } => self.forward(What::Unload(model), events).await,
             Request::StopRunner { model, force } => self.forward(What::Stop { model, force }, events).await,
+            Request::Configure { set } => {
+                let ending = self.configure(&set);
+                let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
+            }
+            Request::PauseAlerts { seconds } => {
+                let ending = self.pause_alerts(Duration::from_secs(seconds));
+                let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
+            }
         }
     }
 
@@ -765,6 +804,10 @@ impl Supervision {
             let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
         });
     }
+}
+
+fn later(wall: Wall, span: Duration) -> Wall {
+    Wall::from_unix_ms(wall.unix_ms.saturating_add(i64::try_from(span.as_millis()).unwrap_or(i64::MAX)))
 }
 
 /// In the time zone of this machine.

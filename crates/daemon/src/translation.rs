@@ -29,13 +29,15 @@ pub struct Sources<'a> {
     pub watched: Option<Arc<Watched>>,
     /// The last alerts, oldest first.
     pub alerts: &'a VecDeque<protocol::Alert>,
+    /// Until when no desktop notification is delivered.
+    pub alerts_paused_until: Option<Wall>,
     /// Our own configuration.
     pub configuration: &'a ConfigurationFile,
 }
 
 /// The whole state as a copy.
 pub fn snapshot(sources: &Sources<'_>) -> Snapshot {
-    let Sources { machine, supervisor, since, seen, watched, alerts, configuration } = sources;
+    let Sources { machine, supervisor, since, seen, watched, alerts, alerts_paused_until, configuration } = sources;
     Snapshot {
         daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
         simulated: simulated(machine),
@@ -45,6 +47,7 @@ pub fn snapshot(sources: &Sources<'_>) -> Snapshot {
         runners: seen.runners.clone(),
         watched: watched.as_deref().cloned(),
         alerts: alerts.iter().cloned().collect(),
+        alerts_paused_until: alerts_paused_until.map(rfc3339),
         config: protocol::Config {
             path: configuration.path().display().to_string(),
             failure: configuration.failure().cloned(),

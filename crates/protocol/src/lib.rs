@@ -10,17 +10,21 @@
 
 #[cfg(feature = "client")]
 pub mod client;
+pub mod face;
+mod history;
 mod known;
 mod snapshot;
 mod watched;
 
+pub use history::{Past, PastEvent, PastPoint};
 pub use known::Known;
 pub use snapshot::{
     Alert, Config, MemoryBound, Owner, Proof, Rival, Runner, Server, Setting, Snapshot, StepProgress, Work,
 };
 
 pub use watched::{
-    Client as QueueClient, Endpoint, Judged, LogSummary, Memory, ModelTokens, Queue, Recovery, Watched, WatchedRunner,
+    Client as QueueClient, Endpoint, Judged, LogSummary, Memory, ModelTokens, Progress, Queue, Recovery, Watched,
+    WatchedRunner,
 };
 
 use serde::{Deserialize, Serialize};
@@ -99,6 +103,16 @@ pub enum Request {
         /// SIGKILL when SIGTERM is not enough.
         #[serde(default)]
         force: bool,
+    },
+    /// Change our own configuration file, comments kept.
+    Configure {
+        /// Values by the file's own names, e.g. `recovery.policy` = `runner`; an empty value takes the line out.
+        set: BTreeMap<String, String>,
+    },
+    /// Deliver no desktop notifications for a while; alerts are still seen and kept.
+    PauseAlerts {
+        /// For how long; 0 ends the pause.
+        seconds: u64,
     },
 }
 

@@ -23,6 +23,9 @@ pub struct Snapshot {
     pub watched: Option<Watched>,
     /// The last alerts, newest last.
     pub alerts: Vec<Alert>,
+    /// Until when no desktop notification is delivered, RFC 3339; `null` when they are.
+    #[serde(default)]
+    pub alerts_paused_until: Option<String>,
     /// Our own configuration.
     pub config: Config,
     /// Things worth knowing that are no failure, e.g. that the daemon runs as root.

@@ -104,7 +104,7 @@ pub struct WatchedRunner {
 }
 
 /// A verdict with what made it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
     /// One word, e.g. `prefill`, `hung`.
     pub verdict: String,
@@ -116,6 +116,23 @@ pub struct Judged {
     pub for_s: u64,
     /// It is something a person should know.
     pub trouble: bool,
+    /// How far a prompt has been read, when it is being read.
+    #[serde(default)]
+    pub progress: Option<Progress>,
+    /// Tokens generated per second, while that is known.
+    #[serde(default)]
+    pub tokens_per_s: Option<f64>,
+}
+
+/// How far a prompt has been read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Tokens read.
+    pub done_tokens: u64,
+    /// Of how many, when it is known.
+    pub total_tokens: Option<u64>,
+    /// About how long the rest takes, when it can be told.
+    pub left_s: Option<u64>,
 }
 
 /// What recovery may do.

@@ -133,7 +133,20 @@ fn judged(judgement: &Judgement, now: Awake) -> Judged {
         evidence: judgement.evidence.iter().map(ToString::to_string).collect(),
         for_s: now.since(judgement.since).as_secs(),
         trouble: Verdict::is_trouble(&judgement.verdict),
+        progress: progress(&judgement.verdict),
+        tokens_per_s: tokens_per_s(&judgement.verdict),
     }
+}
+
+fn progress(verdict: &Verdict) -> Option<protocol::Progress> {
+    let Verdict::Prefill { tokens_done, of, eta } = verdict else { return None };
+    Some(protocol::Progress { done_tokens: *tokens_done, total_tokens: *of, left_s: eta.map(|eta| eta.as_secs()) })
+}
+
+fn tokens_per_s(verdict: &Verdict) -> Option<f64> {
+    let Verdict::Generating { tokens_per_s } = verdict else { return None };
+    // A tenth is all that a person reads, and a change that nobody can see is no news.
+    tokens_per_s.map(|rate| (rate * 10.0).round() / 10.0)
 }
 
 fn clients(open: &[Connection], now: Awake) -> Vec<QueueClient> {
