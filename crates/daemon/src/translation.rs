@@ -51,6 +51,7 @@ pub fn snapshot(sources: &Sources<'_>) -> Snapshot {
         config: protocol::Config {
             path: configuration.path().display().to_string(),
             failure: configuration.failure().cloned(),
+            quiet: configuration.current().quiet.map(|hours| hours.to_string()),
         },
         notes: seen.notes.clone(),
     }

@@ -13,6 +13,7 @@ pub const COMMAND: &str = "ask";
 
 /// What the page shows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct View {
     /// What there is to show.
     pub link: Link,
@@ -20,14 +21,33 @@ pub struct View {
     pub choices: Choices,
     /// What failed since the page was last seen (a menu item has no other place to say so), newest last.
     pub failures: Vec<Failure>,
+    /// What the person came for, when a menu item or a notification opened the popover: to be brought first. It is
+    /// over with `Ask::Dismiss`, and when the popover hides.
+    #[serde(default)]
+    pub matter: Option<Matter>,
     /// Version of the tray.
     pub version: String,
     /// `macos` or `linux`.
     pub system: String,
 }
 
+/// What a person came for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
+#[serde(tag = "matter", rename_all = "kebab-case")]
+pub enum Matter {
+    /// To end the supervision: asked whether it is meant, then [`Ask::StopDaemon`].
+    StopDaemon,
+    /// The newest alert of this kind.
+    Alert {
+        /// Its kind.
+        kind: String,
+    },
+}
+
 /// How it stands between the tray and the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum Link {
     /// The first answer is awaited.
@@ -59,6 +79,7 @@ pub enum Link {
 
 /// What a person chose for the face alone. It is kept by the tray.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 #[serde(default)]
 pub struct Choices {
     /// `en`, `ko`, or `null` for the system's.
@@ -71,6 +92,7 @@ pub struct Choices {
 
 /// What stands beside the icon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 #[serde(rename_all = "kebab-case")]
 pub enum Title {
     /// Nothing.
@@ -90,6 +112,7 @@ impl Default for Choices {
 
 /// What the page asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Ask {
     /// The present view.
@@ -118,6 +141,8 @@ pub enum Ask {
     },
     /// Start the installed daemon.
     StartDaemon,
+    /// Stop the installed daemon: until the next login, or until it is started. Ollama goes on.
+    StopDaemon,
     /// Keep these choices.
     Choose {
         /// All of them.
@@ -125,7 +150,7 @@ pub enum Ask {
     },
     /// Ask the system for the right to notify.
     AllowNotifications,
-    /// The failures were read.
+    /// The failures and the matter were read.
     Dismiss,
     /// Open our configuration file in the person's editor.
     OpenConfig,
@@ -135,6 +160,7 @@ pub enum Ask {
 
 /// What the tray answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub enum Answer {
     /// It was done.

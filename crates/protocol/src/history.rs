@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// What `GET /v1/history?since_s=3600&points=120` answers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct Past {
     /// Points at equal distances, oldest first. A span of which nothing is known has no point.
     pub points: Vec<PastPoint>,
@@ -13,6 +14,7 @@ pub struct Past {
 
 /// Means over one span; the greatest number of what waited. What was not known in it is `null`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct PastPoint {
     /// Its begin, RFC 3339.
     pub at: String,
@@ -28,6 +30,7 @@ pub struct PastPoint {
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct PastEvent {
     /// When, RFC 3339.
     pub at: String,

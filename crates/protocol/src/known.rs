@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A fact, or why it could not be had.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 #[serde(untagged)]
 pub enum Known<T> {
     /// It could not be read.

@@ -35,6 +35,7 @@ pub const VERSION_HEADER: &str = "stablehand-version";
 
 /// Something that did not work, for a person and for a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 #[error("{message}")]
 pub struct Failure {
     /// Stable kebab-case word to branch on.
@@ -54,6 +55,7 @@ impl Failure {
 
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 #[serde(tag = "verb", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
     /// Change desired settings. Nothing else changes until `apply`.
@@ -118,6 +120,7 @@ pub enum Request {
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// Every desired setting is proven.
@@ -136,6 +139,7 @@ pub enum Outcome {
 
 /// The end of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct Ending {
     /// How it ended.
     pub outcome: Outcome,

@@ -5,6 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 /// Everything the daemon knows that a person may want to see.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct Snapshot {
     /// Version of the daemon.
     pub daemon_version: String,
@@ -34,6 +35,7 @@ pub struct Snapshot {
 
 /// The Ollama server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct Server {
     /// One of `looking`, `down`, `coming-up`, `up`, `silent`, `blocked`, `planning`, `preparing`, `stopping`,
     /// `starting`, `proving`, `gave-up`.
@@ -62,6 +64,7 @@ pub struct Server {
 
 /// The owner in detail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct Owner {
     /// Bundle, label, unit, container or program, in words.
     pub name: String,
@@ -73,6 +76,7 @@ pub struct Owner {
 
 /// Somebody else who starts a server on the same port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct Rival {
     /// Its owner's word.
     pub owner: String,
@@ -88,6 +92,7 @@ pub struct Rival {
 
 /// What is being done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct Work {
     /// `apply` or `restart`.
     pub goal: String,
@@ -99,6 +104,7 @@ pub struct Work {
 
 /// One step of a plan under way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct StepProgress {
     /// Position in the plan, from 1.
     pub index: usize,
@@ -114,6 +120,7 @@ pub struct StepProgress {
 
 /// One setting through all its layers. `null` means unset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct Setting {
     /// Name of the variable.
     pub name: String,
@@ -123,6 +130,7 @@ pub struct Setting {
     pub persisted: Known<Option<String>>,
     /// What new processes are handed; absent where there is no such layer.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[cfg_attr(feature = "types", ts(optional))]
     pub session: Option<Known<Option<String>>>,
     /// What the running server uses, as it reports it.
     pub effective: Known<String>,
@@ -151,6 +159,7 @@ fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(field: D) -> Result<O
 
 /// One piece of evidence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct Proof {
     /// `server-config-line` or `process-environment`.
     pub kind: String,
@@ -160,6 +169,7 @@ pub struct Proof {
 
 /// A model's process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct Runner {
     /// Its pid.
     pub pid: u32,
@@ -176,6 +186,7 @@ pub struct Runner {
 
 /// Something a person was told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct Alert {
     /// Its kind.
     pub kind: String,
@@ -189,15 +200,20 @@ pub struct Alert {
 
 /// Our own configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct Config {
     /// Its path.
     pub path: String,
     /// Why the last edit was not taken; the one before stays in force.
     pub failure: Option<Failure>,
+    /// The quiet hours in force, e.g. `22:00-07:00` in local time; `null` when there are none.
+    #[serde(default)]
+    pub quiet: Option<String>,
 }
 
 /// What a model can cost at most with the desired settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct MemoryBound {
     /// Model name.
     pub model: String,

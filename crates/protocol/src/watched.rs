@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// One observation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct Watched {
     /// When it was made, RFC 3339.
     pub at: String,
@@ -26,6 +27,7 @@ pub struct Watched {
 
 /// Tokens of a model since the daemon began to watch; what a runner had counted before is in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct ModelTokens {
     /// Its name.
     pub model: String,
@@ -37,6 +39,7 @@ pub struct ModelTokens {
 
 /// Memory of the machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct Memory {
     /// Main memory.
     pub total_bytes: Known<u64>,
@@ -60,6 +63,7 @@ pub struct Memory {
 
 /// Requests that wait; an interval, because a kept-open connection looks like a waiting request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct Queue {
     /// At least.
     pub at_least: Known<u32>,
@@ -71,6 +75,7 @@ pub struct Queue {
 
 /// A program that is connected to the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct Client {
     /// Its name.
     pub program: String,
@@ -84,6 +89,7 @@ pub struct Client {
 
 /// A runner with its verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct WatchedRunner {
     /// Its pid.
     pub pid: u32,
@@ -105,6 +111,7 @@ pub struct WatchedRunner {
 
 /// A verdict with what made it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct Judged {
     /// One word, e.g. `prefill`, `hung`.
     pub verdict: String,
@@ -126,6 +133,7 @@ pub struct Judged {
 
 /// How far a prompt has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct Progress {
     /// Tokens read.
     pub done_tokens: u64,
@@ -137,6 +145,7 @@ pub struct Progress {
 
 /// What recovery may do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct Recovery {
     /// `alert`, `runner` or `all`.
     pub policy: String,
@@ -144,6 +153,7 @@ pub struct Recovery {
 
 /// What the server's log tells, since the daemon reads it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct LogSummary {
     /// Latencies by endpoint in the last while.
     pub endpoints: Vec<Endpoint>,
@@ -163,6 +173,7 @@ pub struct LogSummary {
 
 /// Latencies of one endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct Endpoint {
     /// Its path.
     pub path: String,

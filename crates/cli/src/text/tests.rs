@@ -118,7 +118,8 @@ fn sample() -> Snapshot {
             action: "stablehand apply".to_owned(),
             at: "2026-11-30T06:01:00Z".to_owned(),
         }],
-        config: Config { path: "/c.toml".to_owned(), failure: None },
+        alerts_paused_until: None,
+        config: Config { path: "/c.toml".to_owned(), failure: None, quiet: None },
         notes: vec![],
     }
 }
