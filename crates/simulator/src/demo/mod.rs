@@ -88,6 +88,9 @@ enum Verb {
     Status {
         #[command(flatten)]
         place: Place,
+        /// Go on: ten lines a real second, until nobody reads.
+        #[arg(long)]
+        watch: bool,
     },
 }
 
@@ -151,7 +154,8 @@ fn obey(verb: Verb) -> Result<String> {
             Ok(format!("built Ollama {ollama} at {}", path.display()))
         }
         Verb::Sleep { place, seconds } => sleep(&place.world()?, seconds),
-        Verb::Status { place } => status::status(&place.world()?),
+        Verb::Status { place, watch: false } => Ok(format!("{:#}", status::status(&place.world()?))),
+        Verb::Status { place, watch: true } => status::watch(&place.world()?),
     }
 }
 

@@ -1,5 +1,8 @@
 //! What runs in a world, for tests and curious people.
 
+use std::io::Write;
+use std::time::Duration;
+
 use anyhow::Result;
 use serde_json::{Value, json};
 
@@ -10,8 +13,20 @@ use crate::runner::record::{self, Record};
 use crate::world::{Os, World, notes};
 use crate::{launchd, wire};
 
+/// Real time between two lines of a watch.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// Prints the state as a line of JSON again and again, until nobody reads.
+pub fn watch(world: &World) -> Result<String> {
+    let mut out = std::io::stdout().lock();
+    while writeln!(out, "{}", status(world)).and_then(|()| out.flush()).is_ok() {
+        std::thread::sleep(GLANCE);
+    }
+    Ok(String::new())
+}
+
 /// The state of a world as JSON.
-pub fn status(world: &World) -> Result<String> {
+pub fn status(world: &World) -> Value {
     let processes = process_table::of(world);
     let pids = |wanted: fn(&Process) -> bool| -> Vec<i32> {
         processes.iter().filter(|process| wanted(process)).map(|process| process.pid).collect()
@@ -51,7 +66,7 @@ pub fn status(world: &World) -> Result<String> {
     };
     let raised: Vec<&str> =
         Fault::ALL.iter().filter(|fault| notes::is_raised(world, **fault)).map(|fault| fault.name()).collect();
-    let value = json!({
+    json!({
         "dir": world.dir.display().to_string(),
         "port": world.marker.port,
         "wall_unix_ms": world.clock.wall_ms(),
@@ -65,6 +80,5 @@ pub fn status(world: &World) -> Result<String> {
         "answering": machine::answering_port(world).is_some(),
         "session": session,
         "faults": raised,
-    });
-    Ok(format!("{value:#}"))
+    })
 }
