@@ -1,0 +1,10 @@
+import { mount } from 'svelte';
+import App from './App.svelte';
+import type { Backend } from './backend/backend';
+import { inTray, tray } from './backend/tauri';
+import './page.css';
+
+// Outside the tray, in a plain browser, the page plays a story by itself.
+const backend: Backend = inTray() ? tray : (await import('./backend/demo')).demo(location.search);
+
+mount(App, { target: document.body, props: { backend } });

@@ -1,0 +1,122 @@
+//! What is said to a person, in their language: words from the message files, numbers by Intl.
+
+import en from './messages/en.json';
+import ko from './messages/ko.json';
+
+export type Word = keyof typeof en;
+export type Language = 'en' | 'ko';
+
+const WORDS: Record<Language, Record<Word, string>> = { en, ko };
+
+/** A word whose plural forms are two entries, `….one` and `….other`. */
+export type Counted = Word extends infer W ? (W extends `${infer Stem}.other` ? Stem : never) : never;
+
+export interface Speech {
+  language: Language;
+  /** A message, with its placeholders filled. */
+  say(word: Word, values?: Record<string, string>): string;
+  /** A message that counts; `{count}` is filled. */
+  count(stem: Counted, count: number): string;
+  /** The message of that name if there is one, else what was given: a word that a newer daemon added is shown as it is. */
+  known(name: string, otherwise: string): string;
+  number(value: number, digits?: number): string;
+  /** `part` of 1. */
+  percent(part: number): string;
+  /** In GB of 2^30 bytes, the unit of Activity Monitor; small ones in MB. */
+  bytes(bytes: number): string;
+  /** The number of `bytes` in GB alone. */
+  gigabytes(bytes: number): string;
+  rate(bytes_per_s: number): string;
+  /** The two greatest units of a duration. */
+  duration(seconds: number): string;
+  /** A time of the day, with the day when it is another. */
+  clock(at: string, now_ms: number): string;
+}
+
+/** The language to speak: the one that was chosen, else the first of the system's that there is. */
+export function languageOf(chosen: string | null | undefined, system: readonly string[]): Language {
+  for (const tag of [chosen ?? '', ...system]) {
+    const primary = tag.toLowerCase().split('-')[0];
+    if (primary === 'en' || primary === 'ko') return primary;
+  }
+  return 'en';
+}
+
+const MIB = 2 ** 20;
+const GIB = 2 ** 30;
+
+export function speech(language: Language, zone?: string): Speech {
+  const words = WORDS[language];
+  const plain = memo((digits: number) => new Intl.NumberFormat(language, { maximumFractionDigits: digits }));
+  const exact = new Intl.NumberFormat(language, { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+  const percent = new Intl.NumberFormat(language, { style: 'percent', maximumFractionDigits: 0 });
+  const plural = new Intl.PluralRules(language);
+  const unit = memo(
+    (name: string) =>
+      new Intl.NumberFormat(language, {
+        style: 'unit',
+        unit: name,
+        unitDisplay: TIME.some(([, time]) => time === name) ? 'narrow' : 'short',
+        maximumFractionDigits: name === 'gigabyte' ? 1 : 0,
+      }),
+  );
+  const time = new Intl.DateTimeFormat(language, { timeStyle: 'short', ...(zone && { timeZone: zone }) });
+  const day = new Intl.DateTimeFormat(language, { dateStyle: 'short', ...(zone && { timeZone: zone }) });
+  const moment = new Intl.DateTimeFormat(language, {
+    dateStyle: 'short',
+    timeStyle: 'short',
+    ...(zone && { timeZone: zone }),
+  });
+
+  const say: Speech['say'] = (word, values = {}) =>
+    words[word].replace(/\{(\w+)\}/g, (whole, name: string) => values[name] ?? whole);
+  const bytes = (value: number) => {
+    if (value >= GIB / 10) return unit('gigabyte').format(value / GIB);
+    return value >= MIB || value === 0 ? unit('megabyte').format(value / MIB) : unit('kilobyte').format(value / 1024);
+  };
+
+  return {
+    language,
+    say,
+    count: (stem, count) =>
+      say(`${stem}.${plural.select(count) === 'one' ? 'one' : 'other'}` as Word, { count: plain(0).format(count) }),
+    known: (name, otherwise) => (name in words ? words[name as Word] : otherwise),
+    number: (value, digits = 0) => plain(digits).format(value),
+    percent: (part) => percent.format(part),
+    bytes,
+    gigabytes: (value) => (value % GIB === 0 ? plain(0) : exact).format(value / GIB),
+    rate: (bytes_per_s) => `${bytes(bytes_per_s)}/s`,
+    duration(seconds) {
+      let rest = Math.max(0, Math.floor(seconds));
+      const parts: string[] = [];
+      for (const [size, name] of TIME) {
+        const count = Math.floor(rest / size);
+        rest -= count * size;
+        if (count > 0) parts.push(unit(name).format(count));
+        if (parts.length === 2 || (parts.length === 1 && count === 0)) break;
+      }
+      return parts.join(' ') || unit('second').format(0);
+    },
+    clock(at, now_ms) {
+      const then = new Date(at);
+      if (Number.isNaN(then.getTime())) return at;
+      return (day.format(then) === day.format(now_ms) ? time : moment).format(then);
+    },
+  };
+}
+
+const TIME: readonly (readonly [number, string])[] = [
+  [86_400, 'day'],
+  [3_600, 'hour'],
+  [60, 'minute'],
+  [1, 'second'],
+];
+
+function memo<K, V>(make: (key: K) => V): (key: K) => V {
+  const made = new Map<K, V>();
+  return (key) => {
+    let value = made.get(key);
+    if (value === undefined) made.set(key, (value = make(key)));
+    return value;
+  };
+}
