@@ -85,7 +85,9 @@ export function speech(language: Language, zone?: string): Speech {
     percent: (part) => percent.format(part),
     bytes,
     gigabytes: (value) => (value % GIB === 0 ? plain(0) : exact).format(value / GIB),
-    rate: (bytes_per_s) => `${bytes(bytes_per_s)}/s`,
+    rate: (bytes_per_s) =>
+      // Megabytes up to a whole gigabyte: rates are compared with each other and with what a disk can do.
+      `${bytes_per_s >= MIB && bytes_per_s < GIB ? unit('megabyte').format(bytes_per_s / MIB) : bytes(bytes_per_s)}/s`,
     duration(seconds) {
       let rest = Math.max(0, Math.floor(seconds));
       const parts: string[] = [];

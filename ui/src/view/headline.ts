@@ -30,7 +30,7 @@ export function headline(view: View | undefined, moment: Moment, speech: Speech)
     case 'connecting':
       return plain('dark', 'off', say('link.connecting'), [say('link.connecting.words')], null);
     case 'absent':
-      return plain('dark', 'off', say('first.title'), []);
+      return plain('dark', 'off', say('first.title'), [say('first.words')]);
     case 'other-version':
       return plain('asking', 'warn', say('link.other'), [
         say('link.other.words', { daemon: link.daemon, version: view?.version ?? '' }),

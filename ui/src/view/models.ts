@@ -78,7 +78,7 @@ function loaded(
     mark: judged?.trouble ? 'trouble' : judged && WORKING.includes(judged.verdict) ? 'busy' : 'idle',
     doing: doing.join(' · '),
     facts,
-    forced: forced === undefined ? undefined : say('models.forced', { why: forced }),
+    forced,
     progress: judged?.verdict === 'prefill' ? part : undefined,
   };
 }

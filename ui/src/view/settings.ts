@@ -33,8 +33,9 @@ export interface Field {
   placeholder: string;
   /** What is in force. */
   effective: string;
+  /** What is to be said beside it; empty when `effective` says it all. */
   standing: string;
-  mark: 'proven' | 'drift' | 'plain' | 'unknown';
+  mark: 'proven' | 'drift' | 'left' | 'unknown';
   proof: string[];
   meaning: string;
   /** Default, allowed values, caution. */
@@ -81,7 +82,7 @@ function field(setting: Setting, draft: Draft, speech: Speech): Field {
       effective === undefined
         ? say('settings.effective.unknown', { why: reason(setting.effective) })
         : say('settings.effective', { value: shown(effective) }),
-    standing: speech.known(`settings.${setting.standing}`, setting.standing),
+    standing: standingOf(setting, speech),
     mark:
       setting.standing === 'proven'
         ? 'proven'
@@ -89,7 +90,7 @@ function field(setting: Setting, draft: Draft, speech: Speech): Field {
           ? 'drift'
           : setting.standing === 'unknown'
             ? 'unknown'
-            : 'plain',
+            : 'left',
     proof:
       list(setting.proof).length === 0
         ? [say('settings.proof.none')]
@@ -102,6 +103,24 @@ function field(setting: Setting, draft: Draft, speech: Speech): Field {
     about,
     changed: drafted !== undefined && drafted !== setting.desired,
   };
+}
+
+function standingOf(setting: Setting, speech: Speech): string {
+  switch (setting.standing) {
+    case 'proven': {
+      const seen = list(setting.proof).map((proof) => speech.known(`settings.seen.${proof.kind}`, proof.kind));
+      const said = [speech.say('settings.seen', { where: seen.join(', ') })];
+      if (setting.default !== setting.desired && setting.default !== '')
+        said.push(speech.say('settings.default', { value: setting.default }));
+      return said.join(' · ');
+    }
+    case 'unknown':
+      return '';
+    case 'drift':
+      return speech.say('settings.wanted', { value: setting.desired ?? speech.say('settings.unset') });
+    default:
+      return speech.known(`settings.${setting.standing}`, setting.standing);
+  }
 }
 
 /** What a person would have if the draft were saved, by name. */
