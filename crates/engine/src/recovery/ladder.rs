@@ -308,7 +308,7 @@ impl Ladder {
     }
 
     fn after_saving(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        if !self.still_judged() {
+        if !self.still_wanted() {
             return self.call_off(effects);
         }
         let Some(operation) = &self.operation else { return };
@@ -340,13 +340,14 @@ impl Ladder {
         let Some(Operation { target: Target::Runner { id, .. }, origin, .. }) = &self.operation else { return };
         let id = *id;
         let gentle = matches!(origin, Origin::Person { force: false, .. });
-        let moves = |judgement: &Judgement| {
-            matches!(judgement.verdict, Verdict::Prefill { .. } | Verdict::Generating { .. })
-                && matches!(origin, Origin::Judged { .. })
+        // It moves again, or a person has taken the right away meanwhile.
+        let spared = |judgement: &Judgement| {
+            let moves = matches!(judgement.verdict, Verdict::Prefill { .. } | Verdict::Generating { .. });
+            matches!(origin, Origin::Judged { .. }) && (moves || self.policy < needed_for(Rung::EndRunner))
         };
         match self.runner(id) {
             None => self.verify(now, effects),
-            Some(judgement) if moves(judgement) => self.call_off(effects),
+            Some(judgement) if spared(judgement) => self.call_off(effects),
             Some(_) if gentle => {
                 let why = format!("{why}; it was asked to end and lives on; --force ends it at once");
                 self.fail(now, why, effects);
@@ -422,15 +423,18 @@ impl Ladder {
         }
     }
 
-    /// Whether the newest judgements still ask for the operation.
-    fn still_judged(&self) -> bool {
+    /// Whether the newest judgements still ask for the operation, and the policy still allows it.
+    fn still_wanted(&self) -> bool {
         let Some(operation) = &self.operation else { return false };
         match (&operation.origin, &operation.target) {
-            (Origin::Judged { cause, judgement }, _) => self.judged.iter().any(|newest| {
-                newest.subject.id() == judgement.subject.id()
-                    && newest.may_recover.is_some()
-                    && Cause::of(&newest.verdict) == Some(*cause)
-            }),
+            (Origin::Judged { cause, judgement }, _) => {
+                self.policy >= needed_for(operation.rung)
+                    && self.judged.iter().any(|newest| {
+                        newest.subject.id() == judgement.subject.id()
+                            && newest.may_recover.is_some()
+                            && Cause::of(&newest.verdict) == Some(*cause)
+                    })
+            }
             (Origin::Person { .. }, Target::Runner { id, .. }) => self.runner(*id).is_some(),
             (Origin::Person { .. }, Target::Model(_) | Target::Server) => true,
         }

@@ -57,9 +57,11 @@ fn names(effects: &[Effect]) -> Vec<&'static str> {
         .collect()
 }
 
+/// Of the effect that is to be answered next: a wish may have taken the place of what was begun before it.
 pub(super) fn life(effects: &[Effect]) -> Life {
     effects
         .iter()
+        .rev()
         .find_map(|effect| match effect {
             Effect::SaveEvidence { life, .. }
             | Effect::SignalRunner { life, .. }
@@ -130,6 +132,21 @@ fn a_runner_that_does_not_end_on_sigterm_is_killed_within_a_second() {
     assert_eq!(names(&effects), ["kill"]);
     let verify = ladder.step(at(1), Event::Done { life: life(&effects) });
     assert!(matches!(&verify[..], [Effect::Verify { check: Check::Runner { id: RUNNER, model: Some(_) }, .. }]));
+}
+
+#[test]
+fn a_policy_that_is_lowered_in_the_middle_holds_at_once() {
+    let mut ladder = ladder(Policy::Runner);
+    let effects = ladder.step(at(0), Event::Judged(vec![hung(RUNNER)]));
+    ladder.step(at(1), Event::PolicySet(Policy::AlertOnly));
+    assert_eq!(names(&ladder.step(at(1), Event::Done { life: life(&effects) })), Vec::<&str>::new());
+    assert_eq!(ladder.doing(), None);
+
+    let effects = ladder.step(at(2), Event::PolicySet(Policy::Runner));
+    let effects = ladder.step(at(2), Event::Done { life: life(&effects) });
+    assert_eq!(names(&effects), ["term"]);
+    ladder.step(at(2), Event::PolicySet(Policy::AlertOnly));
+    assert_eq!(names(&ladder.step(at(4), Event::Tick)), Vec::<&str>::new(), "no SIGKILL after it");
 }
 
 #[test]
