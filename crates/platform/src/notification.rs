@@ -57,10 +57,11 @@ pub async fn deliver(machine: &Machine, alert: &Alert) -> Result<(), Undelivered
     }
 }
 
-/// Opens the bundle in the background to post one matter (`open(1)`); a bundle that runs already gets it too.
+/// Opens the bundle in the background to post one matter. `-n` (`open(1)`), because a bundle that runs is not handed
+/// the arguments: the second copy hands them to the first, and ends.
 fn open(machine: &Machine, bundle: &Path, alert: &Alert) -> Invocation {
     Invocation::new(machine.at("/usr/bin/open"))
-        .args(["-g", "-j"])
+        .args(["-n", "-g", "-j"])
         .arg(bundle)
         .args(["--args", "notify", alert.kind.word()])
         .timeout(PATIENCE)
@@ -104,7 +105,7 @@ mod tests {
         let (_dir, machine) = world_folder("macos");
         let invocation = open(&machine, Path::new("/Applications/Stablehand.app"), &alert());
         assert!(invocation.program.ends_with("usr/bin/open"));
-        assert_eq!(invocation.args, ["-g", "-j", "/Applications/Stablehand.app", "--args", "notify", "drift"]);
+        assert_eq!(invocation.args, ["-n", "-g", "-j", "/Applications/Stablehand.app", "--args", "notify", "drift"]);
     }
 
     fn alert() -> Alert {

@@ -1,6 +1,6 @@
 //! The one client of the control socket.
 
-use crate::{Ending, Event, Failure, Request, Snapshot, VERSION_HEADER};
+use crate::{Ending, Event, Failure, Past, Request, Snapshot, VERSION_HEADER};
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -151,6 +151,19 @@ impl Client {
     /// When the daemon cannot be reached.
     pub async fn changes(&self) -> Result<Changes, ClientError> {
         Ok(Changes { answer: self.get("/v1/events").await?, buffer: BytesMut::new() })
+    }
+
+    /// The last while, in this many points.
+    ///
+    /// # Errors
+    /// When the daemon cannot be reached or does not answer in time.
+    pub async fn past(&self, since_s: u64, points: u32) -> Result<Past, ClientError> {
+        let mut answer = self.get(&format!("/v1/history?since_s={since_s}&points={points}")).await?;
+        let mut body = BytesMut::new();
+        while let Some(part) = answer.part(Some(FIRST_ANSWER)).await? {
+            body.extend_from_slice(&part);
+        }
+        answer.parse(&body)
     }
 
     /// The metrics in Prometheus' text format.

@@ -1,0 +1,515 @@
+//! The menu as data. Every item that can be chosen has a name that stays the same while the menu changes, so that a
+//! click always means what was read.
+
+use crate::face::icon::{self, Shape};
+use crate::face::words::Words;
+use stablehand_protocol::face::{Ask, Choices, Link, Matter, View};
+use stablehand_protocol::{Known, Request, Snapshot, WatchedRunner};
+use std::collections::BTreeMap;
+
+/// How long alerts are paused from the menu.
+const PAUSE_S: u64 = 3600;
+/// Longer texts of others (alerts, failures) are cut: a menu is as wide as its longest line.
+const LINE_LIMIT_CHARS: usize = 72;
+
+/// A menu from top to bottom.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Menu(pub Vec<Item>);
+
+/// One line of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// Words that do nothing.
+    Line {
+        /// Its name.
+        id: String,
+        /// Its words.
+        text: String,
+    },
+    /// Something to do.
+    Command {
+        /// Its name.
+        id: String,
+        /// Its words.
+        text: String,
+        /// What it does.
+        act: Act,
+    },
+    /// One of several of which one holds; without an act it is shown alone.
+    Radio {
+        /// Its name.
+        id: String,
+        /// Its words.
+        text: String,
+        /// It is the one.
+        chosen: bool,
+        /// What it does.
+        act: Option<Act>,
+    },
+    /// Something that is on or off.
+    Toggle {
+        /// Its name.
+        id: String,
+        /// Its words.
+        text: String,
+        /// It is on.
+        on: bool,
+        /// What it does.
+        act: Act,
+    },
+    /// A menu of its own.
+    Submenu {
+        /// Its name.
+        id: String,
+        /// Its words.
+        text: String,
+        /// What is in it.
+        items: Vec<Item>,
+    },
+    /// A thin line.
+    Separator,
+}
+
+/// What an item does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// These, one after the other until one fails.
+    Ask(Vec<Ask>),
+    /// Opens the popover, at a matter if there is one.
+    Open(Option<Matter>),
+    /// Ends the menu.
+    Quit,
+}
+
+impl Menu {
+    /// What the item of this name does.
+    pub fn act(&self, id: &str) -> Option<&Act> {
+        act_in(&self.0, id)
+    }
+}
+
+fn act_in<'a>(items: &'a [Item], wanted: &str) -> Option<&'a Act> {
+    items.iter().find_map(|item| match item {
+        Item::Line { .. } | Item::Separator => None,
+        Item::Command { id, act, .. } | Item::Toggle { id, act, .. } => (id == wanted).then_some(act),
+        Item::Radio { id, act, .. } => act.as_ref().filter(|_| id == wanted),
+        Item::Submenu { items, .. } => act_in(items, wanted),
+    })
+}
+
+/// The menu of this view.
+pub fn menu(view: &View, simulated: bool, words: &Words) -> Menu {
+    let mut items = Vec::new();
+    if simulated {
+        items.push(line("simulated", words.say("menu.simulated")));
+    }
+    items.push(command("state", shortened(&state_line(view, words)), Act::Open(None)));
+    if let Some(failure) = view.failures.last() {
+        let text = words.fill("menu.state.failed", &[("message", &failure.message)]);
+        items.push(command("failed", shortened(&text), Act::Open(None)));
+    }
+    items.push(Item::Separator);
+    match &view.link {
+        Link::Live { snapshot } => items.extend(of_daemon(snapshot, &view.choices, words)),
+        Link::Absent => items.push(at_login(&view.choices, words)),
+        Link::Connecting | Link::OtherVersion { .. } => {}
+        Link::Reconnecting { .. } => {
+            items.push(command("start", words.say("menu.start"), Act::Ask(vec![Ask::StartDaemon])));
+            items.push(at_login(&view.choices, words));
+        }
+    }
+    if !matches!(items.last(), Some(Item::Separator)) {
+        items.push(Item::Separator);
+    }
+    items.push(command("open", words.say("menu.open"), Act::Open(None)));
+    let (quit, stop) = match view.link {
+        Link::Live { .. } | Link::OtherVersion { .. } => ("menu.quit", true),
+        Link::Connecting | Link::Reconnecting { .. } | Link::Absent => ("menu.quit-without", false),
+    };
+    items.push(command("quit", words.say(quit), Act::Quit));
+    if stop {
+        items.push(command("stop", words.say("menu.stop"), Act::Open(Some(Matter::StopDaemon))));
+    }
+    Menu(items)
+}
+
+fn of_daemon(snapshot: &Snapshot, choices: &Choices, words: &Words) -> Vec<Item> {
+    let mut items = vec![line("presets", words.say("menu.preset.title"))];
+    let desired = Preset::of(snapshot);
+    for preset in [Preset::Serial, Preset::OllamaDefaults, Preset::Custom] {
+        let chosen = preset == desired;
+        let act = match preset {
+            Preset::Serial | Preset::OllamaDefaults if chosen => None,
+            Preset::Serial | Preset::OllamaDefaults => Some(Act::Ask(vec![take(preset.word()), apply()])),
+            Preset::Custom => Some(Act::Open(None)),
+        };
+        let text = words.say(&format!("menu.preset.{}", preset.word()));
+        items.push(Item::Radio { id: format!("preset:{}", preset.word()), text, chosen, act });
+    }
+    if icon::drifts(snapshot) {
+        items.push(command("apply", words.say("menu.apply"), Act::Ask(vec![apply()])));
+    }
+    items.push(Item::Separator);
+    items.extend(recover(snapshot, words));
+    items.push(at_login(choices, words));
+    let paused = snapshot.alerts_paused_until.is_some();
+    items.push(Item::Toggle {
+        id: "pause-alerts".to_owned(),
+        text: words.say("menu.pause-alerts"),
+        on: paused,
+        act: request(Request::PauseAlerts { seconds: if paused { 0 } else { PAUSE_S } }),
+    });
+    items.push(Item::Separator);
+    items.extend(models(snapshot, words));
+    let restart = Request::Restart { take_over: false, dry_run: false };
+    items.push(command("restart", words.say("menu.restart"), request(restart)));
+    items
+}
+
+/// Whether recovery acts by itself is known once the daemon has watched.
+fn recover(snapshot: &Snapshot, words: &Words) -> Option<Item> {
+    let policy = snapshot.watched.as_ref()?.recovery.policy.as_str();
+    let on = policy != "alert";
+    let set = BTreeMap::from([("recovery.policy".to_owned(), if on { "alert" } else { "runner" }.to_owned())]);
+    let act = request(Request::Configure { set });
+    Some(Item::Toggle { id: "recover".to_owned(), text: words.say("menu.recover"), on, act })
+}
+
+fn at_login(choices: &Choices, words: &Words) -> Item {
+    let on = choices.at_login;
+    let flipped = Choices { at_login: !on, ..choices.clone() };
+    let act = Act::Ask(vec![Ask::Choose { choices: flipped }]);
+    Item::Toggle { id: "at-login".to_owned(), text: words.say("menu.at-login"), on, act }
+}
+
+fn models(snapshot: &Snapshot, words: &Words) -> Vec<Item> {
+    let Some(watched) = &snapshot.watched else {
+        return vec![line("models", words.say("menu.models.unknown"))];
+    };
+    if watched.runners.is_empty() {
+        return vec![line("models", words.say("menu.models.none"))];
+    }
+    let mut items = vec![line("models", words.say("menu.models.title"))];
+    items.extend(watched.runners.iter().map(|runner| model(runner, words)));
+    items
+}
+
+fn model(runner: &WatchedRunner, words: &Words) -> Item {
+    let name = match &runner.model {
+        Known::Is(name) => name,
+        Known::Unknown { .. } => {
+            let text = words.fill("menu.models.unnamed", &[("pid", &runner.pid.to_string())]);
+            return line(&format!("runner:{}", runner.pid), text);
+        }
+    };
+    let unload = request(Request::Unload { model: name.clone() });
+    let stop = request(Request::StopRunner { model: name.clone(), force: true });
+    Item::Submenu {
+        // Two runners of one model, of which one is left behind, are two lines.
+        id: format!("model:{name}:{}", runner.pid),
+        text: name.clone(),
+        items: vec![
+            command(&format!("unload:{name}:{}", runner.pid), words.say("menu.unload"), unload),
+            command(&format!("force-stop:{name}:{}", runner.pid), words.say("menu.force-stop"), stop),
+        ],
+    }
+}
+
+fn state_line(view: &View, words: &Words) -> String {
+    let snapshot = match &view.link {
+        Link::Connecting => return words.say("menu.state.connecting"),
+        Link::Absent => return words.say("menu.state.absent"),
+        Link::Reconnecting { .. } => return words.say("menu.state.reconnecting"),
+        Link::OtherVersion { daemon, .. } => return words.fill("menu.state.other-version", &[("version", daemon)]),
+        Link::Live { snapshot } => snapshot,
+    };
+    match snapshot.server.state.as_str() {
+        "looking" => return words.say("menu.state.looking"),
+        "coming-up" => return words.say("menu.state.coming-up"),
+        "gave-up" => return words.say("menu.state.gave-up"),
+        "blocked" => return words.say("menu.state.blocked"),
+        _ => {}
+    }
+    match icon::icon(&View { failures: vec![], ..view.clone() }) {
+        Shape::Well => words.say("menu.state.well"),
+        Shape::Busy => words.say("menu.state.busy"),
+        Shape::Warning => warning_line(snapshot, words),
+        Shape::Stalled => match icon::hanging(snapshot) {
+            Some(Some(model)) => words.fill("menu.state.stalled-model", &[("model", &model)]),
+            Some(None) | None => words.say("menu.state.stalled-server"),
+        },
+        Shape::Restarting => {
+            let step = snapshot.work.as_ref().map(|work| (work.step.index.to_string(), work.step.of.to_string()));
+            match step {
+                Some((index, of)) => words.fill("menu.state.restarting", &[("index", &index), ("of", &of)]),
+                None => words.say("menu.state.coming-up"),
+            }
+        }
+        Shape::NoServer => words.say("menu.state.no-server"),
+    }
+}
+
+fn warning_line(snapshot: &Snapshot, words: &Words) -> String {
+    let troubles = snapshot.watched.iter().flat_map(|watched| {
+        watched.server.iter().chain(watched.runners.iter().filter_map(|runner| runner.judged.as_ref()))
+    });
+    let trouble = troubles.into_iter().find(|judged| judged.trouble && !judged.words.is_empty());
+    match trouble {
+        Some(judged) => judged.words.clone(),
+        None if icon::drifts(snapshot) => words.say("menu.state.drift"),
+        None => words.say("menu.state.warning"),
+    }
+}
+
+/// What the main settings that are desired amount to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Preset {
+    Serial,
+    OllamaDefaults,
+    Custom,
+}
+
+impl Preset {
+    fn of(snapshot: &Snapshot) -> Self {
+        let main = ["OLLAMA_NUM_PARALLEL", "OLLAMA_MAX_LOADED_MODELS", "OLLAMA_MAX_QUEUE"];
+        let desired = main.map(|name| {
+            snapshot.settings.iter().find(|setting| setting.name == name).and_then(|setting| setting.desired.as_deref())
+        });
+        match desired {
+            [Some("1"), Some("1"), Some("10")] => Self::Serial,
+            [None, None, None] => Self::OllamaDefaults,
+            [_, _, _] => Self::Custom,
+        }
+    }
+
+    /// The word that the daemon and the message files know it by.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Serial => "serial",
+            Self::OllamaDefaults => "ollama-defaults",
+            Self::Custom => "custom",
+        }
+    }
+}
+
+fn take(preset: &str) -> Ask {
+    let preset = Some(preset.to_owned());
+    Ask::Request { request: Request::Settings { set: BTreeMap::new(), unset: vec![], preset, dry_run: false } }
+}
+
+fn apply() -> Ask {
+    Ask::Request { request: Request::Apply { take_over: false, dry_run: false } }
+}
+
+fn request(request: Request) -> Act {
+    Act::Ask(vec![Ask::Request { request }])
+}
+
+fn line(id: &str, text: String) -> Item {
+    Item::Line { id: id.to_owned(), text }
+}
+
+fn command(id: &str, text: String, act: Act) -> Item {
+    Item::Command { id: id.to_owned(), text, act }
+}
+
+fn shortened(text: &str) -> String {
+    let text = text.lines().next().unwrap_or_default();
+    match text.char_indices().nth(LINE_LIMIT_CHARS) {
+        Some((end, _)) => format!("{}…", text[..end].trim_end()),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::face::testing::{judged, live, runner, setting, snapshot, view, watched};
+    use crate::face::words::Language;
+    use stablehand_protocol::Failure;
+
+    fn english(view: &View) -> Menu {
+        menu(view, false, &Words::of(Language::English))
+    }
+
+    fn texts(items: &[Item]) -> Vec<&str> {
+        items
+            .iter()
+            .flat_map(|item| match item {
+                Item::Separator => vec!["—"],
+                Item::Line { text, .. }
+                | Item::Command { text, .. }
+                | Item::Radio { text, .. }
+                | Item::Toggle { text, .. } => vec![text.as_str()],
+                Item::Submenu { text, items, .. } => [vec![text.as_str()], texts(items)].concat(),
+            })
+            .collect()
+    }
+
+    fn busy() -> Snapshot {
+        let mut snapshot = snapshot();
+        snapshot.watched = Some(watched(vec![runner("gemma4:26b", 1, Some(judged("prefill", false)))]));
+        snapshot
+    }
+
+    #[test]
+    fn the_whole_menu_of_a_machine_at_work() {
+        assert_eq!(
+            texts(&english(&live(busy())).0),
+            [
+                "Ollama is at work",
+                "—",
+                "Preset (a change restarts Ollama)",
+                "Serial",
+                "Ollama defaults",
+                "Custom",
+                "—",
+                "Recover runners by itself",
+                "Launch at login",
+                "Pause alerts for 1 h",
+                "—",
+                "Loaded models",
+                "gemma4:26b",
+                "Unload",
+                "Force stop",
+                "Restart Ollama",
+                "—",
+                "Open Stablehand",
+                "Quit menu (supervision continues)",
+                "Stop Stablehand…",
+            ]
+        );
+    }
+
+    #[test]
+    fn each_item_asks_for_what_it_says() {
+        let menu = english(&live(busy()));
+        let asked = |id: &str| match menu.act(id) {
+            Some(Act::Ask(asks)) => serde_json::to_string(asks).unwrap(),
+            Some(other) => format!("{other:?}"),
+            None => "nothing".to_owned(),
+        };
+        assert_eq!(
+            asked("preset:serial"),
+            concat!(
+                r#"[{"what":"request","request":{"verb":"settings","set":{},"unset":[],"preset":"serial","dry_run":false}},"#,
+                r#"{"what":"request","request":{"verb":"apply","take_over":false,"dry_run":false}}]"#
+            )
+        );
+        assert_eq!(asked("preset:ollama-defaults"), "nothing", "it holds already");
+        assert_eq!(
+            asked("recover"),
+            r#"[{"what":"request","request":{"verb":"configure","set":{"recovery.policy":"runner"}}}]"#
+        );
+        assert_eq!(asked("pause-alerts"), r#"[{"what":"request","request":{"verb":"pause-alerts","seconds":3600}}]"#);
+        assert_eq!(
+            asked("at-login"),
+            r#"[{"what":"choose","choices":{"language":null,"title":"off","at_login":true}}]"#
+        );
+        assert_eq!(
+            asked("unload:gemma4:26b:7"),
+            r#"[{"what":"request","request":{"verb":"unload","model":"gemma4:26b"}}]"#
+        );
+        assert_eq!(
+            asked("force-stop:gemma4:26b:7"),
+            r#"[{"what":"request","request":{"verb":"stop-runner","model":"gemma4:26b","force":true}}]"#
+        );
+        assert_eq!(
+            asked("restart"),
+            r#"[{"what":"request","request":{"verb":"restart","take_over":false,"dry_run":false}}]"#
+        );
+        assert_eq!(asked("stop"), "Open(Some(StopDaemon))", "it is asked first whether it is meant");
+        assert_eq!(asked("quit"), "Quit");
+        assert_eq!(asked("unload:other:8"), "nothing");
+    }
+
+    #[test]
+    fn what_is_on_can_be_switched_off() {
+        let mut snapshot = busy();
+        snapshot.alerts_paused_until = Some("2026-01-01T00:00:00Z".to_owned());
+        if let Some(watched) = &mut snapshot.watched {
+            watched.recovery.policy = "all".to_owned();
+        }
+        let mut view = live(snapshot);
+        view.choices.at_login = true;
+        let menu = english(&view);
+        let on: Vec<_> = menu
+            .0
+            .iter()
+            .filter_map(|item| match item {
+                Item::Toggle { id, on, .. } => Some((id.as_str(), *on)),
+                Item::Line { .. }
+                | Item::Command { .. }
+                | Item::Radio { .. }
+                | Item::Submenu { .. }
+                | Item::Separator => None,
+            })
+            .collect();
+        assert_eq!(on, [("recover", true), ("at-login", true), ("pause-alerts", true)]);
+        let off = |id: &str| format!("{:?}", menu.act(id));
+        assert!(off("recover").contains(r#""recovery.policy": "alert""#));
+        assert!(off("pause-alerts").contains("seconds: 0"));
+        assert!(off("at-login").contains("at_login: false"));
+    }
+
+    #[test]
+    fn the_preset_is_read_from_what_is_desired() {
+        let chosen = |values: [Option<&str>; 3]| {
+            let mut snapshot = busy();
+            let names = ["OLLAMA_NUM_PARALLEL", "OLLAMA_MAX_LOADED_MODELS", "OLLAMA_MAX_QUEUE"];
+            snapshot.settings = names.iter().zip(values).map(|(name, value)| setting(name, value)).collect();
+            Preset::of(&snapshot)
+        };
+        assert_eq!(chosen([Some("1"), Some("1"), Some("10")]), Preset::Serial);
+        assert_eq!(chosen([None, None, None]), Preset::OllamaDefaults);
+        assert_eq!(chosen([Some("1"), Some("1"), None]), Preset::Custom);
+        assert_eq!(chosen([Some("2"), Some("1"), Some("10")]), Preset::Custom);
+    }
+
+    #[test]
+    fn without_a_daemon_only_what_works_is_offered() {
+        let failure = Failure::new("x", "y", "z");
+        let link = Link::Reconnecting { since: String::new(), snapshot: None, failure };
+        let lost = english(&view(link));
+        assert_eq!(lost.act("start"), Some(&Act::Ask(vec![Ask::StartDaemon])));
+        assert_eq!((lost.act("restart"), lost.act("stop")), (None, None));
+        assert_eq!(
+            texts(&english(&view(Link::Connecting)).0),
+            ["Asking Stablehand…", "—", "Open Stablehand", "Quit menu"]
+        );
+    }
+
+    #[test]
+    fn a_simulated_machine_is_named_first_and_a_failure_is_read_in_the_menu() {
+        let mut view = live(busy());
+        view.failures.push(Failure::new("x", "it broke\nsecond line", "z"));
+        let menu = menu(&view, true, &Words::of(Language::Korean));
+        assert_eq!(&texts(&menu.0)[..3], ["시뮬레이션(SIMULATED) 컴퓨터", "Ollama가 작업 중입니다", "실패: it broke"]);
+    }
+
+    #[test]
+    fn every_word_exists_whatever_is_shown() {
+        let mut hung = busy();
+        hung.watched = Some(watched(vec![runner("m:1b", 1, Some(judged("hung", true)))]));
+        let mut views = vec![view(Link::Connecting), view(Link::Absent), live(snapshot()), live(busy()), live(hung)];
+        for state in ["down", "coming-up", "silent", "blocked", "planning", "gave-up", "looking", "new"] {
+            let mut snapshot = busy();
+            snapshot.server.state = state.to_owned();
+            views.push(live(snapshot));
+        }
+        for view in &views {
+            for language in [Language::English, Language::Korean] {
+                let menu = menu(view, true, &Words::of(language));
+                for text in texts(&menu.0) {
+                    assert!(!text.contains("menu.") && !text.contains('{'), "{text}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn long_texts_of_others_are_cut_at_a_character() {
+        assert_eq!(shortened(&"가".repeat(100)), format!("{}…", "가".repeat(72)));
+        assert_eq!(shortened("short"), "short");
+    }
+}

@@ -1,0 +1,118 @@
+//! Views to test with.
+
+use stablehand_protocol::face::{Choices, Link, View};
+use stablehand_protocol::{
+    Alert, Config, Judged, Known, Memory, Queue, Recovery, Server, Setting, Snapshot, Watched, WatchedRunner,
+};
+
+pub fn view(link: Link) -> View {
+    View {
+        link,
+        choices: Choices::default(),
+        failures: vec![],
+        matter: None,
+        version: "0.1.0".to_owned(),
+        system: "macos".to_owned(),
+    }
+}
+
+pub fn live(snapshot: Snapshot) -> View {
+    view(Link::Live { snapshot: Box::new(snapshot) })
+}
+
+pub fn snapshot() -> Snapshot {
+    Snapshot {
+        daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
+        simulated: None,
+        server: Server {
+            state: "up".to_owned(),
+            since: String::new(),
+            words: String::new(),
+            version: Known::Is("0.33.0".to_owned()),
+            owner: Known::Is("app".to_owned()),
+            owner_detail: None,
+            rivals: vec![],
+            pid: None,
+            started: Known::unknown("not looked"),
+            address: "127.0.0.1:11434".to_owned(),
+            serving: true,
+        },
+        work: None,
+        settings: vec![],
+        runners: vec![],
+        watched: None,
+        alerts: vec![],
+        alerts_paused_until: None,
+        config: Config { path: "/c.toml".to_owned(), failure: None, quiet: None },
+        notes: vec![],
+    }
+}
+
+pub fn watched(runners: Vec<WatchedRunner>) -> Watched {
+    Watched {
+        at: String::new(),
+        memory: Memory {
+            total_bytes: Known::Is(64 << 30),
+            used_bytes: Known::Is(32 << 30),
+            swap_used_bytes: Known::Is(0),
+            swap_in_bytes_per_s: Known::Is(0.0),
+            swap_out_bytes_per_s: Known::Is(0.0),
+            pressure_level: Known::Is(1),
+            gpu_limit_bytes: Known::unknown("not asked"),
+            gpu_used_bytes: Known::unknown("not asked"),
+            gpu_percent: Known::unknown("not asked"),
+        },
+        queue: Queue { at_least: Known::Is(0), at_most: Known::Is(0), clients: Known::Is(vec![]) },
+        runners,
+        server: None,
+        recovery: Recovery { policy: "alert".to_owned() },
+        log: Known::unknown("not read"),
+        tokens: vec![],
+    }
+}
+
+pub fn runner(model: &str, busy: u32, judged: Option<Judged>) -> WatchedRunner {
+    WatchedRunner {
+        pid: 7,
+        model: Known::Is(model.to_owned()),
+        kind: "llama-server".to_owned(),
+        judged,
+        slots: Known::Is(1),
+        slots_busy: Known::Is(busy),
+        footprint_bytes: Known::unknown("not asked"),
+        listed_until: Known::Is(None),
+    }
+}
+
+pub fn judged(verdict: &str, trouble: bool) -> Judged {
+    Judged {
+        verdict: verdict.to_owned(),
+        words: String::new(),
+        evidence: vec![],
+        for_s: 1,
+        trouble,
+        progress: None,
+        tokens_per_s: None,
+    }
+}
+
+pub fn alert(kind: &str, message: &str) -> Alert {
+    Alert { kind: kind.to_owned(), message: message.to_owned(), action: "do it".to_owned(), at: String::new() }
+}
+
+pub fn setting(name: &str, desired: Option<&str>) -> Setting {
+    Setting {
+        name: name.to_owned(),
+        desired: desired.map(str::to_owned),
+        persisted: Known::Is(None),
+        session: None,
+        effective: Known::unknown("not looked"),
+        proof: vec![],
+        default: "1".to_owned(),
+        standing: "not-managed".to_owned(),
+        drift: vec![],
+        meaning: String::new(),
+        allowed: String::new(),
+        caution: String::new(),
+    }
+}

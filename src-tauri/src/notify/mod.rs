@@ -1,0 +1,30 @@
+//! Posting notifications. On macOS this program is the one that may (UNUserNotificationCenter, inside an app bundle).
+//! On Linux the daemon posts its own; what a simulated Mac would post is shown there through the session bus.
+
+#[cfg_attr(target_os = "linux", path = "linux.rs")]
+#[cfg_attr(target_os = "macos", path = "macos.rs")]
+mod system;
+
+use crate::face::words::Words;
+use stablehand_protocol::Failure;
+pub use system::{allow, on_click, post};
+
+/// Why nothing is posted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(target_os = "linux", expect(dead_code, reason = "only macOS asks for a bundle"))]
+pub enum Refusal {
+    /// The system or the person does not let us.
+    Refused(String),
+    /// The program runs outside of an app bundle.
+    OutsideBundle,
+}
+
+impl Refusal {
+    /// In words.
+    pub fn failure(&self, words: &Words) -> Failure {
+        match self {
+            Self::Refused(why) => words.failure("notifications-refused", &[("why", why)]),
+            Self::OutsideBundle => words.failure("notifications-not-here", &[]),
+        }
+    }
+}

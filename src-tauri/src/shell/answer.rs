@@ -1,0 +1,144 @@
+//! What the page and the menu ask for.
+
+use super::state::Tray;
+use super::{changed, come_for, on_main, window};
+use crate::face::menu::Act;
+use crate::{at_login, choices, command_line, kept_file, notify, popover, service};
+use stablehand_protocol::face::{Answer, Ask, Choices};
+use stablehand_protocol::{Ending, Failure};
+use tauri::{AppHandle, Manager};
+
+/// Does it.
+pub async fn answer(app: &AppHandle, ask: Ask) -> Answer {
+    let tray = app.state::<Tray>();
+    let done = match ask {
+        Ask::View => Ok(Answer::View { view: Box::new(tray.view()) }),
+        Ask::Request { request } => tray
+            .client
+            .ask(&request)
+            .await
+            .map(|ending| Answer::Ended { ending: Box::new(ending) })
+            .map_err(Failure::from),
+        Ask::History { since_s, points } => {
+            tray.client.past(since_s, points).await.map(|past| Answer::Past { past }).map_err(Failure::from)
+        }
+        Ask::Install { dry_run } => install(app, dry_run).await,
+        Ask::Uninstall { dry_run } => uninstall(app, dry_run).await,
+        Ask::StartDaemon => command_service(app, &service::start(&tray.place)).await,
+        Ask::StopDaemon => command_service(app, &service::stop(&tray.place)).await,
+        Ask::Choose { choices } => choose(app, choices),
+        Ask::AllowNotifications => {
+            let words = tray.words();
+            notify::allow().await.map(|()| Answer::Done).map_err(|why| why.failure(&words))
+        }
+        Ask::Dismiss => {
+            tray.dismiss();
+            changed(app);
+            Ok(Answer::Done)
+        }
+        Ask::OpenConfig => open_config(app).await,
+        Ask::Hide => {
+            let hidden = app.clone();
+            on_main(app, move || window::step(&hidden, popover::Event::Closed));
+            Ok(Answer::Done)
+        }
+    };
+    done.unwrap_or_else(|failure| Answer::Failed { failure })
+}
+
+/// Does what a menu item says. Its failures are kept for the page; the icon and the menu tell that there is one.
+pub async fn act(app: &AppHandle, act: Act) {
+    match act {
+        Act::Open(matter) => come_for(app, matter),
+        Act::Quit => app.exit(0),
+        Act::Ask(asks) => {
+            for ask in asks {
+                if let Some(failure) = failure_of(answer(app, ask).await) {
+                    app.state::<Tray>().fail(failure);
+                    break;
+                }
+            }
+            changed(app);
+        }
+    }
+}
+
+fn failure_of(answer: Answer) -> Option<Failure> {
+    match answer {
+        Answer::Failed { failure } => Some(failure),
+        Answer::Ended { ending } => ending.failure,
+        Answer::Done | Answer::View { .. } | Answer::Past { .. } | Answer::Planned { .. } => None,
+    }
+}
+
+async fn install(app: &AppHandle, dry_run: bool) -> Result<Answer, Failure> {
+    let tray = app.state::<Tray>();
+    let ending = command_line::stablehand("install", dry_run, &tray.words()).await?;
+    tray.hope();
+    Ok(told(ending, dry_run, None))
+}
+
+/// The file that starts the face at login is ours, so it goes, too.
+async fn uninstall(app: &AppHandle, dry_run: bool) -> Result<Answer, Failure> {
+    let tray = app.state::<Tray>();
+    let words = tray.words();
+    let own = tray.place.starts_at_login().then(|| tray.place.at_login_file.clone());
+    let ending = command_line::stablehand("uninstall", dry_run, &words).await?;
+    if !dry_run {
+        if let Some(path) = &own {
+            kept_file::remove(path).map_err(|error| {
+                let values = [("path", &*path.to_string_lossy()), ("why", &error.to_string())];
+                words.failure("at-login-not-changed", &values)
+            })?;
+        }
+        tray.choose(Choices { at_login: false, ..tray.choices() });
+        tray.hope();
+        changed(app);
+    }
+    Ok(told(ending, dry_run, own.map(|path| format!("remove {}", path.display()))))
+}
+
+fn told(ending: Ending, dry_run: bool, more: Option<String>) -> Answer {
+    if dry_run { Answer::Planned { steps: ending.steps.into_iter().chain(more).collect() } } else { Answer::Done }
+}
+
+async fn command_service(app: &AppHandle, invocations: &[service::Invocation]) -> Result<Answer, Failure> {
+    let tray = app.state::<Tray>();
+    let done = command_line::first_of(invocations).await;
+    tray.hope();
+    done.map(|()| Answer::Done).map_err(|why| tray.words().failure("service-failed", &[("why", &why)]))
+}
+
+fn choose(app: &AppHandle, wanted: Choices) -> Result<Answer, Failure> {
+    let tray = app.state::<Tray>();
+    let words = tray.words();
+    let before = tray.choices();
+    if wanted.at_login != before.at_login {
+        let path = &tray.place.at_login_file;
+        std::env::current_exe().and_then(|program| at_login::set(&tray.place, &program, wanted.at_login)).map_err(
+            |error| {
+                let values = [("path", &*path.to_string_lossy()), ("why", &error.to_string())];
+                words.failure("at-login-not-changed", &values)
+            },
+        )?;
+    }
+    let kept = choices::write(&tray.place, &wanted);
+    // What was written for the login holds in any case.
+    let taken = if kept.is_ok() { wanted } else { Choices { at_login: wanted.at_login, ..before } };
+    tray.choose(taken);
+    changed(app);
+    kept.map(|()| Answer::Done).map_err(|error| {
+        let values = [("path", &*tray.place.choices_file.to_string_lossy()), ("why", &error.to_string())];
+        words.failure("choices-not-kept", &values)
+    })
+}
+
+async fn open_config(app: &AppHandle) -> Result<Answer, Failure> {
+    let tray = app.state::<Tray>();
+    let path = tray.config_path().unwrap_or_else(|| tray.place.config_file.clone());
+    let opened = command_line::first_of(&[command_line::editor(&path)]).await;
+    opened.map(|()| Answer::Done).map_err(|why| {
+        let values = [("path", &*path.to_string_lossy()), ("why", &why)];
+        tray.words().failure("not-opened", &values)
+    })
+}

@@ -1,0 +1,152 @@
+//! The window system: one task follows the daemon, the main thread draws.
+
+mod answer;
+mod daemon;
+mod icons;
+mod state;
+mod tray;
+#[cfg(target_os = "linux")]
+mod tray_host;
+mod window;
+
+use crate::arguments::Wish;
+use crate::face::words::Words;
+use crate::instance::First;
+use crate::notify;
+use crate::place::Place;
+use crate::popover;
+use crate::{aside, face};
+use stablehand_protocol::face::{Ask, EVENT, Matter};
+use state::Tray;
+use tauri::{AppHandle, Emitter, Manager, RunEvent, WindowEvent};
+
+/// The popover's label.
+const POPOVER: &str = "popover";
+
+/// The page's one command.
+#[tauri::command]
+async fn ask(app: AppHandle, ask: Ask) -> stablehand_protocol::face::Answer {
+    answer::answer(&app, ask).await
+}
+
+/// Runs until the person quits.
+///
+/// # Errors
+/// When there is no window system to run in.
+pub fn run(place: Place, first: First, wish: Wish) -> tauri::Result<()> {
+    let app = tauri::Builder::default()
+        .manage(Tray::new(place))
+        .invoke_handler(tauri::generate_handler![ask])
+        .setup(move |app| {
+            begin(app.handle(), first, wish)?;
+            Ok(())
+        })
+        .build(tauri::generate_context!())?;
+    app.run(on_event);
+    Ok(())
+}
+
+fn begin(app: &AppHandle, first: First, wish: Wish) -> Result<(), Box<dyn std::error::Error>> {
+    #[cfg(target_os = "macos")]
+    app.set_activation_policy(tauri::ActivationPolicy::Accessory)?;
+    tray::begin(app)?;
+    #[cfg(target_os = "linux")]
+    tray_host::watch(app);
+    tauri::async_runtime::spawn(daemon::follow(app.clone()));
+    let clicked = app.clone();
+    notify::on_click(move |kind| come_for(&clicked, Some(Matter::Alert { kind })));
+    let later = app.clone();
+    first.hear(move |wish| fulfil(&later, wish))?;
+    match wish {
+        Wish::Stand => {}
+        Wish::Open | Wish::Notify(_) => fulfil(app, wish),
+    }
+    Ok(())
+}
+
+fn on_event(app: &AppHandle, event: RunEvent) {
+    match event {
+        // The last window is gone; only a person ends this program, through `exit`.
+        RunEvent::ExitRequested { code: None, api, .. } => api.prevent_exit(),
+        RunEvent::WindowEvent { label, event, .. } if label == POPOVER => match event {
+            WindowEvent::Focused(false) => window::step(app, popover::Event::Blurred),
+            WindowEvent::CloseRequested { api, .. } => {
+                api.prevent_close();
+                window::step(app, popover::Event::Closed);
+            }
+            _ => {}
+        },
+        // The app was opened again in the Finder.
+        #[cfg(target_os = "macos")]
+        RunEvent::Reopen { .. } => come_for(app, None),
+        _ => {}
+    }
+}
+
+/// Does what a copy of this program was started for. From any thread.
+fn fulfil(app: &AppHandle, wish: Wish) {
+    match wish {
+        Wish::Stand | Wish::Open => come_for(app, None),
+        Wish::Notify(kind) => {
+            let tray = app.state::<Tray>();
+            tray.owe_notice(kind);
+            post_owed_notices(app);
+        }
+    }
+}
+
+/// Posts what was asked for, once the daemon has been heard: its snapshot has the words.
+fn post_owed_notices(app: &AppHandle) {
+    let tray = app.state::<Tray>();
+    let Some((kinds, snapshot)) = tray.owed_notices() else { return };
+    for kind in kinds {
+        let notice = face::notice::notice(Some(&snapshot), &kind, tray.is_simulated(), &tray.words());
+        let refused = app.clone();
+        notify::post(&kind, &notice, move |why| note(&refused, &why));
+    }
+}
+
+/// Says why nothing was posted: in the icon, the menu and the page.
+fn note(app: &AppHandle, why: &notify::Refusal) {
+    let tray = app.state::<Tray>();
+    tray.fail(why.failure(&tray.words()));
+    changed(app);
+}
+
+/// Opens the popover at a matter. From any thread.
+fn come_for(app: &AppHandle, matter: Option<Matter>) {
+    let tray = app.state::<Tray>();
+    tray.set_matter(matter);
+    let shown = app.clone();
+    on_main(app, move || {
+        window::step(&shown, popover::Event::Wanted);
+        changed(&shown);
+    });
+}
+
+/// The view has changed: everything that shows it is drawn anew. From any thread.
+fn changed(app: &AppHandle) {
+    let tray = app.state::<Tray>();
+    let view = tray.view();
+    if tray.is_popover_shown() {
+        // The page asks for the view when it begins, so that nothing is lost before it listens.
+        let _ = app.emit_to(POPOVER, EVENT, &view);
+    }
+    let drawn = app.clone();
+    on_main(app, move || tray::draw(&drawn, &view));
+}
+
+fn on_main(app: &AppHandle, work: impl FnOnce() + Send + 'static) {
+    // It fails when the program is about to end.
+    let _ = app.run_on_main_thread(work);
+}
+
+/// A failure that nobody may see otherwise.
+fn tell(app: &AppHandle, code: &str, values: &[(&str, &str)]) {
+    let tray = app.state::<Tray>();
+    let words: Words = Words::clone(&tray.words());
+    let failure = words.failure(code, values);
+    aside(&format!("stablehand-tray: {}\n  {}\n", failure.message, failure.hint));
+    tray.fail(failure);
+    changed(app);
+}

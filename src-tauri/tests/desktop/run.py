@@ -1,0 +1,361 @@
+#!/usr/bin/python3
+"""Tests of the real program. Run through scripts/test-desktop, which gives them a screen and a session bus."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from stage import Desktop, Page, Programs, Tray, World, context_switches, until
+
+PROGRAMS = None
+# Memory that may stay behind when the popover is gone.
+LEFT_BEHIND_MB = 10
+
+
+def find_programs():
+    folders = os.environ["STABLEHAND_PROGRAMS"].split(":")
+    sources = []
+    for name in ("stablehand-tray", "stablehand", "stablehand-sim"):
+        found = [Path(folder) / name for folder in folders if (Path(folder) / name).is_file()]
+        if not found:
+            sys.exit(f"{name} is in none of {folders}; build it first")
+        sources.append(found[0])
+    return Programs(sources)
+
+
+class Staged(unittest.TestCase):
+    """One world and one desktop for the tests of a class; a tray for each test."""
+
+    daemon = True
+    services = ("tray", "notices")
+
+    @classmethod
+    def setUpClass(cls):
+        cls.world = World(PROGRAMS, daemon=cls.daemon)
+        cls.addClassCleanup(cls.world.close)
+        cls.desktop = Desktop(*cls.services)
+        cls.addClassCleanup(cls.desktop.close)
+
+    def start(self, *arguments, world=None, **options):
+        has_host = "tray" in self.services
+        tray = Tray(PROGRAMS, world or self.world, self.desktop if has_host else None, *arguments, **options)
+        self.addCleanup(tray.close)
+        return tray
+
+    def second(self, *arguments):
+        """Starts another copy to its end."""
+        return subprocess.run(
+            [PROGRAMS.tray, *arguments], env=self.world.environment, stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, timeout=20,
+        )
+
+
+class TheMenu(Staged):
+    def setUp(self):
+        self.tray = self.start()
+        self.menu = self.tray.menu
+        until("the daemon is heard", lambda: "Restart Ollama" in self.menu.labels())
+
+    def test_the_menu_says_what_it_is_and_that_it_is_simulated(self):
+        labels = self.menu.labels()
+        self.assertEqual(labels[0], "SIMULATED machine")
+        for words in (
+            "Serial", "Ollama defaults", "Custom", "Recover runners by itself", "Launch at login",
+            "Pause alerts for 1 h", "Open Stablehand", "Quit menu (supervision continues)", "Stop Stablehand…",
+        ):
+            self.assertIn(words, labels)
+        self.assertEqual(self.menu.property("XAyatanaLabel"), "SIMULATED")
+        self.assertTrue(Path(self.menu.property("IconName")).is_file())
+
+    def test_a_preset_is_put_in_force(self):
+        self.world.run("settings", "preset", "ollama-defaults")
+        until("nothing is desired", lambda: self.menu.is_on("Ollama defaults"))
+        self.menu.click("Serial")
+        until("the mark moves", lambda: self.menu.is_on("Serial") and not self.menu.is_on("Ollama defaults"))
+        self.assertEqual(
+            self.world.desired(),
+            {"OLLAMA_NUM_PARALLEL": "1", "OLLAMA_MAX_LOADED_MODELS": "1", "OLLAMA_MAX_QUEUE": "10"},
+        )
+        until("it is proven", lambda: self.world.standing("OLLAMA_NUM_PARALLEL") == "proven", seconds=60)
+        self.world.run("settings", "set", "OLLAMA_NUM_PARALLEL=2")
+        until("two is no preset", lambda: self.menu.is_on("Custom") and not self.menu.is_on("Serial"))
+        self.menu.click("Serial")
+        until("one is proven again", lambda: self.world.standing("OLLAMA_NUM_PARALLEL") == "proven", seconds=60)
+
+    def test_recovery_is_switched_on_and_off(self):
+        policy = lambda: self.world.snapshot()["watched"]["recovery"]["policy"]
+        label = "Recover runners by itself"
+        until("the policy is known", lambda: self.menu.is_on(label) is not None)
+        self.assertFalse(self.menu.is_on(label))
+        self.menu.click(label)
+        until("runners are recovered", lambda: policy() == "runner" and self.menu.is_on(label))
+        self.menu.click(label)
+        until("nothing is done again", lambda: policy() == "alert" and not self.menu.is_on(label))
+
+    def test_alerts_are_paused_and_resumed(self):
+        paused = lambda: self.world.snapshot()["alerts_paused_until"] is not None
+        self.menu.click("Pause alerts for 1 h")
+        until("they are paused", lambda: paused() and self.menu.is_on("Pause alerts for 1 h"))
+        self.menu.click("Pause alerts for 1 h")
+        until("they are not", lambda: not paused() and not self.menu.is_on("Pause alerts for 1 h"))
+
+    def test_launch_at_login_writes_the_agent_and_takes_it_away(self):
+        agent = self.world.home / "Library/LaunchAgents/dev.stablehand.tray.plist"
+        self.assertFalse(agent.exists())
+        self.menu.click("Launch at login")
+        until("the agent is there", agent.is_file)
+        until("the mark is set", lambda: self.menu.is_on("Launch at login"))
+        self.assertIn(f"<string>{PROGRAMS.tray}</string>", agent.read_text())
+        self.assertNotIn("STABLEHAND_WORLD", agent.read_text())
+        self.menu.click("Launch at login")
+        until("it is gone", lambda: not agent.exists() and not self.menu.is_on("Launch at login"))
+
+    def test_a_model_is_unloaded_and_another_one_stopped(self):
+        for model, command in (("smollm:135m", "Unload"), ("gemma4:26b", "Force stop")):
+            self.world.fault("work-steady", "--model", model)
+            until(f"{model} is in the menu", lambda model=model: model in self.menu.labels(), seconds=60)
+            self.world.fault("work-stop")
+            self.menu.click(command, after=model)
+            until(f"{model} is gone", lambda model=model: model not in self.world.models(), seconds=60)
+            until("the menu says so", lambda model=model: model not in self.menu.labels(), seconds=60)
+
+    def test_ollama_is_restarted(self):
+        pid = lambda: self.world.snapshot()["server"]["pid"]
+        before = until("it runs", pid)
+        self.menu.click("Restart Ollama")
+        until("another server serves", lambda: pid() not in (None, before), seconds=60)
+        until("the menu is calm again", lambda: "Restarting" not in self.menu.labels()[1], seconds=60)
+        self.assertEqual(self.tray.process.poll(), None)
+
+    def test_quitting_ends_the_menu_alone(self):
+        self.menu.click("Quit menu (supervision continues)")
+        self.assertEqual(self.tray.process.wait(10), 0)
+        self.assertEqual(self.world.run("status").returncode, 0)
+
+
+class TheLink(Staged):
+    def test_a_daemon_that_goes_and_comes_is_followed(self):
+        tray = self.start()
+        until("it is heard", lambda: "Restart Ollama" in tray.menu.labels())
+        self.world.end_daemon()
+        until("it is missed", lambda: "Restart Ollama" not in tray.menu.labels())
+        self.assertIn("Stablehand does not answer; trying again", tray.menu.labels())
+        until("nothing installed is nothing to wait for",
+              lambda: "Stablehand is not installed yet" in tray.menu.labels(), seconds=30)
+        self.world.serve()
+        until("it is heard again", lambda: "Restart Ollama" in tray.menu.labels(), seconds=30)
+
+    def test_a_failure_of_a_menu_item_is_read_in_the_menu(self):
+        tray = self.start()
+        until("it is heard", lambda: "Launch at login" in tray.menu.labels())
+        agents = self.world.home / "Library/LaunchAgents"
+        blocked = agents / "dev.stablehand.tray.plist"
+        blocked.mkdir()
+        self.addCleanup(lambda: blocked.rmdir() if blocked.exists() else None)
+        tray.menu.click("Launch at login")
+        until("it says so", lambda: any(words.startswith("Did not work: ") for words in tray.menu.labels()))
+
+
+class NoDaemon(Staged):
+    daemon = False
+
+    def test_without_stablehand_the_menu_offers_only_what_works(self):
+        tray = self.start()
+        until("it is absent", lambda: "Stablehand is not installed yet" in tray.menu.labels())
+        self.assertNotIn("Restart Ollama", tray.menu.labels())
+        self.assertIn("Quit menu", tray.menu.labels())
+
+    def test_install_stop_start_uninstall_through_the_page(self):
+        page = Page(PROGRAMS, self.world)
+        self.addCleanup(page.close)
+        ask = lambda ask: page_ask(page, ask)
+        planned = ask({"what": "install", "dry_run": True})
+        self.assertEqual(planned["answer"], "planned")
+        plist = self.world.home / "Library/LaunchAgents/dev.stablehand.daemon.plist"
+        self.assertTrue(any("dev.stablehand.daemon" in step for step in planned["steps"]), planned)
+        self.assertFalse(plist.exists())
+        state = lambda: ask({"what": "view"})["view"]["link"]["state"]
+        self.assertEqual(ask({"what": "install", "dry_run": False}), {"answer": "done"})
+        until("the daemon is heard", lambda: state() == "live", seconds=30)
+        self.assertTrue(plist.is_file())
+        self.assertEqual(ask({"what": "stop-daemon"}), {"answer": "done"})
+        until("it is gone and waited for", lambda: state() == "reconnecting", seconds=30)
+        self.assertEqual(ask({"what": "start-daemon"}), {"answer": "done"})
+        until("it is back", lambda: state() == "live", seconds=30)
+        self.assertEqual(ask({"what": "uninstall", "dry_run": True})["answer"], "planned")
+        self.assertEqual(ask({"what": "uninstall", "dry_run": False}), {"answer": "done"})
+        until("it is absent", lambda: state() == "absent", seconds=30)
+        self.assertFalse(plist.exists())
+
+
+class Notices(Staged):
+    def test_a_notice_is_posted_and_its_click_opens_the_popover_at_the_matter(self):
+        tray = self.start()
+        until("it is heard", lambda: "Restart Ollama" in tray.menu.labels())
+        self.world.run("settings", "preset", "serial")
+        self.world.run("apply")
+        self.world.fault("session-changed-by-hand")
+        self.world.run("verify", check=False)
+        alerts = until("the daemon tells", lambda: self.world.snapshot()["alerts"], seconds=60)
+        second = self.second("notify", alerts[-1]["kind"])
+        self.assertEqual(second.returncode, 0, second.stderr)
+        notice = until("it is posted", lambda: self.desktop.notices)[-1]
+        self.assertEqual(notice["summary"], f"SIMULATED: {alerts[-1]['message']}")
+        self.assertIn(alerts[-1]["action"], notice["body"])
+        self.assertEqual(tray.web_processes(), {})
+        self.desktop.click(notice)
+        until("the popover opens", tray.web_processes)
+
+
+class ThePopover(Staged):
+    def test_it_is_made_when_wanted_destroyed_later_and_leaves_nothing_behind(self):
+        tray = self.start()
+        until("it is heard", lambda: "Restart Ollama" in tray.menu.labels())
+        settle(tray)
+        before = tray.pss_mb()
+        self.assertEqual(tray.web_processes(), {})
+        self.assertEqual(self.second().returncode, 0)
+        until("the popover opens", tray.web_processes)
+        until("its window is there", lambda: "Stablehand" in windows())
+        open_mb = tray.pss_mb()
+        close_window("Stablehand")
+        until("it is hidden", lambda: "Stablehand" not in windows())
+        self.assertTrue(tray.web_processes(), "it is kept for a while")
+        until("its processes are gone", lambda: not tray.web_processes(), seconds=45)
+        settle(tray)
+        after = tray.pss_mb()
+        print(f"\n    PSS before {before:.1f} MB, open {open_mb:.1f} MB, after {after:.1f} MB", file=sys.stderr)
+        self.assertLess(after - before, LEFT_BEHIND_MB)
+
+    def test_at_rest_it_hardly_wakes(self):
+        tray = self.start()
+        until("it is heard", lambda: "Restart Ollama" in tray.menu.labels())
+        settle(tray)
+        before, began = context_switches(tray.process.pid), time.monotonic()
+        until("twenty seconds are over", lambda: time.monotonic() - began > 20, seconds=30)
+        a_minute = (context_switches(tray.process.pid) - before) * 60 / (time.monotonic() - began)
+        print(f"\n    {a_minute:.0f} context switches a minute, PSS {tray.pss_mb():.1f} MB", file=sys.stderr)
+        self.assertLess(a_minute, 600)
+
+
+class ThePage(Staged):
+    def test_the_page_shows_the_simulated_machine_and_its_button_works(self):
+        page = Page(PROGRAMS, self.world)
+        self.addCleanup(page.close)
+        until("the page says what it is", lambda: "SIMULATED" in page.text().upper())
+        view = page_ask(page, {"what": "view"})
+        self.assertEqual(view["view"]["system"], "macos")
+        self.assertTrue(view["view"]["link"]["snapshot"]["simulated"])
+        past = page_ask(page, {"what": "history", "since_s": 600, "points": 10})
+        self.assertEqual(past["answer"], "past", past)
+        done = page_ask(page, {"what": "choose", "choices": {"language": "ko", "title": "memory", "at_login": False}})
+        self.assertEqual(done, {"answer": "done"})
+        kept = self.world.home / "Library/Application Support/dev.stablehand/face.json"
+        self.assertEqual(json.loads(kept.read_text())["language"], "ko")
+        until("the page is Korean", lambda: any("가" <= letter <= "힣" for letter in page.text()))
+        page_ask(page, {"what": "choose", "choices": {"language": "en", "title": "off", "at_login": False}})
+        pid = lambda: self.world.snapshot()["server"]["pid"]
+        before = until("Ollama runs", pid)
+        until("the button is there", lambda: "Restart" in page.text())
+        page.press("Restart")
+        until("Ollama was restarted", lambda: pid() not in (None, before), seconds=60)
+
+    def test_the_page_can_ask_nothing_else_of_the_program(self):
+        page = Page(PROGRAMS, self.world)
+        self.addCleanup(page.close)
+        until("the page is there", page.text)
+        for command in ("plugin:window|close", "plugin:webview|create_webview_window", "plugin:event|emit"):
+            answer = invoke(page, command, {"event": "x", "label": "popover"})
+            self.assertIn("refused", answer, command)
+        fetched = page.run(
+            "window.__out = null; fetch('http://127.0.0.1:1/').then(() => window.__out = 'went', e => window.__out = 'blocked');"
+        )
+        self.assertIsNone(fetched)
+        self.assertEqual(until("it is decided", lambda: page.run("return window.__out")), "blocked")
+
+
+class NoTrayHost(Staged):
+    services = ("notices",)
+
+    def test_a_desktop_without_a_tray_is_told_and_gets_the_window(self):
+        tray = self.start()
+        until("it says so", lambda: "This desktop shows no tray icons" in tray.words(), seconds=30)
+        until("the window opens", lambda: "Stablehand" in windows())
+        self.assertIsNone(tray.process.poll())
+
+
+def page_ask(page, ask):
+    answer = invoke(page, "ask", {"ask": ask})
+    assert "answered" in answer, answer
+    return answer["answered"]
+
+
+def invoke(page, command, arguments):
+    page.run(
+        "window.__answer = null;"
+        "window.__TAURI_INTERNALS__.invoke(arguments[0], arguments[1])"
+        ".then(a => window.__answer = {answered: a}, e => window.__answer = {refused: String(e)});",
+        command, arguments,
+    )
+    return until(f"{command} is answered", lambda: page.run("return window.__answer"), seconds=120)
+
+
+def settle(tray):
+    """Waits until the memory stands still for a second."""
+    last = [0.0]
+
+    def still():
+        now = tray.pss_mb()
+        same = abs(now - last[0]) < 0.2
+        last[0] = now
+        return same
+
+    until("its memory stands still", still, seconds=20, step_seconds=1)
+
+
+def windows():
+    """The titles of the windows that can be seen."""
+    done = subprocess.run(["xwininfo", "-root", "-tree"], capture_output=True, text=True, check=True)
+    seen = []
+    for line in done.stdout.splitlines():
+        number, _, title = line.strip().partition(" ")
+        if number.startswith("0x") and title.startswith('"'):
+            about = subprocess.run(["xwininfo", "-id", number, "-stats"], capture_output=True, text=True).stdout
+            if "IsViewable" in about:
+                seen.append(title.split('"')[1])
+    return seen
+
+
+def close_window(title):
+    """Asks a window to close, as a window manager does."""
+    subprocess.run(["xdotool", "search", "--name", f"^{title}$", "windowquit"], check=True, capture_output=True)
+
+
+class Counting(unittest.TextTestResult):
+    def counted(self):
+        failed = len(self.failures) + len(self.errors) + len(self.unexpectedSuccesses)
+        return max(self.testsRun - failed, 0), failed
+
+
+def main():
+    global PROGRAMS
+    PROGRAMS = find_programs()
+    try:
+        names = [word for word in sys.argv[1:] if not word.startswith("-")]
+        loader = unittest.TestLoader()
+        loader.testNamePatterns = [f"*{name}*" for name in names] or None
+        runner = unittest.TextTestRunner(verbosity=2, resultclass=Counting)
+        passed, failed = runner.run(loader.loadTestsFromModule(sys.modules["__main__"])).counted()
+    finally:
+        PROGRAMS.remove()
+    print(f"tests: {passed} passed, {failed} failed")
+    sys.exit(1 if failed or not passed else 0)
+
+
+main()

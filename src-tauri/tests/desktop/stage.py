@@ -1,0 +1,334 @@
+"""The pieces that the tests of the real program stand on: a simulated Mac with its daemon, a desktop's services, the
+program itself, its menu over D-Bus, and a driver for its page."""
+
+import http.client
+import json
+import os
+import queue
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import dbus
+
+HERE = Path(__file__).resolve().parent
+MENU = "com.canonical.dbusmenu"
+ITEM = "org.kde.StatusNotifierItem"
+PROPERTIES = dbus.PROPERTIES_IFACE
+
+
+def until(what, look, seconds=20, step_seconds=0.05):
+    """Waits until `look` gives something true, and returns it; fails with words after the deadline."""
+    began = time.monotonic()
+    while True:
+        found = look()
+        if found:
+            return found
+        if time.monotonic() - began > seconds:
+            raise AssertionError(f"after {seconds} s still not: {what} (last seen: {found!r})")
+        time.sleep(step_seconds)
+
+
+class Programs:
+    """The three programs side by side, as they are installed."""
+
+    def __init__(self, sources):
+        self.folder = Path(tempfile.mkdtemp(prefix="shp-", dir="/tmp"))
+        for source in sources:
+            target = self.folder / Path(source).name
+            try:
+                os.link(source, target)
+            except OSError:
+                shutil.copy2(source, target)
+        self.tray, self.cli = self.folder / "stablehand-tray", self.folder / "stablehand"
+
+    def remove(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class World:
+    """A simulated Mac, and its daemon while it runs."""
+
+    def __init__(self, programs, *, daemon=True):
+        self.cli = programs.cli
+        # A short path: sockets in it must stay below the limit of their addresses.
+        self.parent = Path(tempfile.mkdtemp(prefix="shw-", dir="/tmp"))
+        self.folder = self.parent / "w"
+        self.home = self.folder / "Users" / "sim"
+        self.environment = {**os.environ, "STABLEHAND_WORLD": str(self.folder)}
+        self.daemon = None
+        self._demo("start")
+        if daemon:
+            self.serve()
+
+    def serve(self):
+        with (self.parent / "daemon.log").open("ab") as log:
+            self.daemon = subprocess.Popen(
+                [self.cli, "serve"], env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        until("the daemon answers", lambda: self.run("status", check=False).returncode == 0)
+
+    def end_daemon(self):
+        if self.daemon and self.daemon.poll() is None:
+            self.daemon.terminate()
+            self.daemon.wait()
+
+    def close(self):
+        self.end_daemon()
+        self._demo("stop")
+        shutil.rmtree(self.parent, ignore_errors=True)
+
+    def run(self, *arguments, check=True):
+        done = subprocess.run(
+            [self.cli, *arguments], env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
+        if check and done.returncode != 0:
+            raise AssertionError(f"stablehand {' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def snapshot(self):
+        return json.loads(self.run("status", "--json").stdout)
+
+    def desired(self):
+        return {row["name"]: row["desired"] for row in self.snapshot()["settings"] if row["desired"] is not None}
+
+    def standing(self, name):
+        return next(row["standing"] for row in self.snapshot()["settings"] if row["name"] == name)
+
+    def fault(self, *arguments):
+        self.run("demo", "fault", *arguments)
+
+    def models(self):
+        watched = self.snapshot()["watched"] or {"runners": []}
+        return [row["model"] for row in watched["runners"]]
+
+    def _demo(self, verb):
+        subprocess.run(
+            [self.cli, "demo", verb, "--dir", str(self.folder)],
+            env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True,
+        )
+
+
+class Desktop:
+    """The desktop's services in a process of their own."""
+
+    def __init__(self, *services):
+        self.process = subprocess.Popen(
+            ["/usr/bin/python3", HERE / "desktop_services.py", *services],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+        )
+        self.said = queue.Queue()
+        self.notices, self.items = [], []
+        threading.Thread(target=self._read, daemon=True).start()
+        until("the desktop's services are there", lambda: not self.said.empty())
+
+    def _read(self):
+        for line in self.process.stdout:
+            words = json.loads(line)
+            if "item" in words:
+                self.items.append(words["item"])
+            elif "notice" in words:
+                self.notices.append(words["notice"])
+            else:
+                self.said.put(words)
+
+    def click(self, notice):
+        self.process.stdin.write(f"click {notice['number']}\n")
+        self.process.stdin.flush()
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.terminate()
+        self.process.wait()
+
+
+class Tray:
+    """The program under test."""
+
+    def __init__(self, programs, world, desktop=None, *arguments, environment=None):
+        self.world, self.desktop = world, desktop
+        self.log = (world.parent / f"tray-{time.monotonic_ns()}.log").open("w+b")
+        seen = len(desktop.items) if desktop else 0
+        self.process = subprocess.Popen(
+            [programs.tray, *arguments], env={**world.environment, **(environment or {})},
+            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+        )
+        self.menu = None
+        if desktop:
+            address = until("the icon is registered", lambda: desktop.items[seen:])[0]
+            self.menu = TrayMenu(address)
+
+    def words(self):
+        self.log.flush()
+        return Path(self.log.name).read_text(errors="replace")
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.log.close()
+
+    def children(self):
+        """The pids of all processes below it, with their names."""
+        return descendants(self.process.pid)
+
+    def web_processes(self):
+        return {pid: name for pid, name in self.children().items() if "WebKit" in name}
+
+    def pss_mb(self):
+        return sum(pss_kb(pid) for pid in [self.process.pid, *self.children()]) / 1024
+
+
+class TrayMenu:
+    """An icon's menu over D-Bus. Items are found by their words: numbers change."""
+
+    def __init__(self, address):
+        service, _, path = address.partition("/")
+        self.bus = dbus.SessionBus(private=True)
+        self.item = self.bus.get_object(service, f"/{path}")
+        self.menu = self.bus.get_object(service, self.item.Get(ITEM, "Menu", dbus_interface=PROPERTIES))
+
+    def property(self, name):
+        return str(self.item.Get(ITEM, name, dbus_interface=PROPERTIES))
+
+    def rows(self):
+        """(number, words, on) of each row, from top to bottom, inner menus after their row; on is None without a mark."""
+        self.menu.AboutToShow(0, dbus_interface=MENU)
+        _, root = self.menu.GetLayout(0, -1, dbus.Array([], signature="s"), dbus_interface=MENU)
+        found = []
+
+        def walk(node):
+            number, properties, inner = node
+            if "label" in properties:
+                mark = bool(properties.get("toggle-state", 0)) if "toggle-type" in properties else None
+                # An underline in a label marks a key; two of them are one of the text.
+                label = str(properties["label"]).replace("__", "\0").replace("_", "").replace("\0", "_")
+                found.append((int(number), label, mark))
+            for child in inner:
+                walk(child)
+
+        walk(root)
+        return found
+
+    def labels(self):
+        return [words for _, words, _ in self.rows()]
+
+    def is_on(self, label):
+        return next((on for _, words, on in self.rows() if words == label), None)
+
+    def click(self, label, after=None):
+        """Clicks the first row of these words (below the row `after`, if given)."""
+        rows = self.rows()
+        begin = next(i for i, row in enumerate(rows) if row[1] == after) if after else 0
+        number = next((row[0] for row in rows[begin:] if row[1] == label), None)
+        if number is None:
+            raise AssertionError(f"«{label}» is not in the menu: {self.labels()}")
+        nothing = dbus.String("", variant_level=1)
+        self.menu.Event(number, "clicked", nothing, dbus.UInt32(0), dbus_interface=MENU)
+
+
+class Page:
+    """A tray that WebKit's own driver has started with its popover open, and that popover's page."""
+
+    def __init__(self, programs, world, port=14444):
+        # The driver starts the program without our arguments about the world, so it inherits them.
+        environment = {**world.environment, "TAURI_AUTOMATION": "true", "TAURI_WEBVIEW_AUTOMATION": "true"}
+        self.driver = subprocess.Popen(
+            ["WebKitWebDriver", f"--port={port}"], env=environment,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )
+        self.session = None
+        try:
+            self.connection = until("the driver listens", lambda: self._connect(port))
+            options = {"binary": str(programs.tray), "args": ["--open"]}
+            wanted = {"capabilities": {"alwaysMatch": {"webkitgtk:browserOptions": options}}}
+            self.session = self._call("POST", "/session", wanted)["sessionId"]
+        except BaseException:
+            self.close()
+            raise
+
+    @staticmethod
+    def _connect(port):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        try:
+            connection.connect()
+        except OSError:
+            return None
+        return connection
+
+    def _call(self, method, path, body=None):
+        text = json.dumps(body or {}) if method == "POST" else None
+        self.connection.request(method, path, text, {"Content-Type": "application/json"})
+        answer = json.loads(self.connection.getresponse().read())["value"]
+        if isinstance(answer, dict) and "error" in answer:
+            raise AssertionError(f"{path}: {answer['error']}: {answer.get('message')}")
+        return answer
+
+    def run(self, script, *arguments):
+        body = {"script": script, "args": list(arguments)}
+        return self._call("POST", f"/session/{self.session}/execute/sync", body)
+
+    def text(self):
+        return self.run("return document.body.innerText")
+
+    def press(self, words):
+        """Clicks the button that says this."""
+        body = {"using": "xpath", "value": f"//button[contains(normalize-space(.), '{words}')]"}
+        found = self._call("POST", f"/session/{self.session}/element", body)
+        self._call("POST", f"/session/{self.session}/element/{next(iter(found.values()))}/click")
+
+    def close(self):
+        if self.session:
+            try:
+                self._call("DELETE", f"/session/{self.session}")
+            except (AssertionError, OSError, http.client.HTTPException):
+                pass
+        self.driver.terminate()
+        self.driver.wait()
+
+
+def descendants(pid):
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                text = (entry / "stat").read_text()
+            except OSError:
+                continue
+            name, rest = text[text.index("(") + 1 :].rsplit(")", 1)
+            parents[int(entry.name)] = (int(rest.split()[1]), name)
+    found, grown = {}, True
+    while grown:
+        grown = False
+        for child, (parent, name) in parents.items():
+            if child not in found and (parent == pid or parent in found):
+                found[child] = name
+                grown = True
+    return found
+
+
+def pss_kb(pid):
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
+
+def context_switches(pid):
+    """Of all its threads, since they began."""
+    total = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            lines = (thread / "status").read_text().splitlines()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
+    return total
