@@ -80,7 +80,7 @@ export function speech(language: Language, zone?: string): Speech {
     say,
     count: (stem, count) =>
       say(`${stem}.${plural.select(count) === 'one' ? 'one' : 'other'}` as Word, { count: plain(0).format(count) }),
-    known: (name, otherwise) => (name in words ? words[name as Word] : otherwise),
+    known: (name, otherwise) => (Object.hasOwn(words, name) ? words[name as Word] : otherwise),
     number: (value, digits = 0) => plain(digits).format(value),
     percent: (part) => percent.format(part),
     bytes,

@@ -88,7 +88,7 @@ function ofServer(snapshot: Snapshot, moment: Moment, speech: Speech): Trouble[]
     {
       key: `server ${judged.verdict}`,
       title: speech.known(`trouble.${judged.verdict}`, judged.words),
-      words: judged.words,
+      words: sentence(judged.words),
       evidence: [...list(judged.evidence)],
       for_s: judgedFor_s(judged, snapshot, moment),
       stops: true,
@@ -96,6 +96,9 @@ function ofServer(snapshot: Snapshot, moment: Moment, speech: Speech): Trouble[]
     },
   ];
 }
+
+/** Words of a verdict, which begin small, as a sentence. */
+const sentence = (words: string) => words.charAt(0).toUpperCase() + words.slice(1);
 
 /** The restart, when we may do it; else what to do so that we may stands in `words`. */
 function restart(snapshot: Snapshot, speech: Speech, words: Word): Partial<Trouble> {
@@ -120,7 +123,7 @@ function ofRunner(runner: WatchedRunner, snapshot: Snapshot, moment: Moment, spe
     {
       key: `runner ${runner.pid} ${judged.verdict}`,
       title: named.replace('{model}', () => model),
-      words: judged.words,
+      words: sentence(judged.words),
       evidence: [...list(judged.evidence)],
       for_s: judgedFor_s(judged, snapshot, moment),
       stops: judged.verdict !== 'slow' && judged.verdict !== 'orphan',

@@ -1,0 +1,206 @@
+import { expect, open, test } from './opened';
+
+test('a stall: what, for how long, why, and the one button', async ({ page }) => {
+  await open(page, 'hung');
+  await expect(page.getByRole('main')).toMatchAriaSnapshot(`
+    - main:
+      - heading "gemma4:26b-mxfp8 has stopped moving" [level=1]
+      - paragraph: /for 2m 2\\ds · 3 to 5 wait/
+      - status: gemma4:26b-mxfp8 has stopped moving
+      - region "What is wrong":
+        - paragraph: /No progress for 141 s/
+        - list "Evidence":
+          - listitem: no token since 10:41:07, the counter stands at 812
+          - listitem
+          - listitem
+        - button "End this runner"
+        - group: Memory is critically short
+        - group: 1 setting is not in force
+      - region "Memory":
+        - heading "Memory" [level=2]
+        - term: Memory
+        - definition: 62.6 of 64 GB critical
+        - term: Swap
+        - definition: 11.4 GB writing 180 MB/s reading 22 MB/s
+        - term: GPU
+        - definition: 45.9 of 48 GB 0% busy
+        - figure:
+          - /children: contain
+          - img /Memory in use over the last hour/
+  `);
+});
+
+test('the button ends the runner, and who pressed it by key goes on from the headline', async ({ page }) => {
+  await open(page, 'hung');
+  const button = page.getByRole('button', { name: 'End this runner' });
+  for (let presses = 0; presses < 5 && !(await button.evaluate((one) => one === document.activeElement)); presses++)
+    await page.keyboard.press('Tab');
+  await expect(button).toBeFocused();
+  await page.keyboard.press('Enter');
+  await expect(page.getByRole('heading', { level: 1 })).toHaveText('Ollama is ready');
+  await expect(page.getByRole('heading', { level: 1 })).toBeFocused();
+  await expect(page.getByRole('status').filter({ hasText: 'Saved' })).toBeVisible();
+});
+
+test('a second press does not hit what came into the place of the first', async ({ page }) => {
+  await open(page, 'hung');
+  const box = await page.getByRole('button', { name: 'End this runner' }).boundingBox();
+  if (!box) throw new Error('the button is not drawn');
+  await page.mouse.dblclick(box.x + 20, box.y + box.height / 2);
+  const next = page.getByRole('button', { name: 'Unload smollm:135m' }).first();
+  await expect(next).toBeVisible();
+  await next.click();
+  await expect(page.getByText('smollm:135m').first()).toBeVisible();
+  await page.clock.runFor(700);
+  await next.click();
+  await expect(page.getByRole('heading', { name: 'Models' })).toHaveCount(0);
+});
+
+test('seconds are counted, and not told aloud', async ({ page }) => {
+  await open(page, 'hung');
+  const status = page.locator('.now').getByRole('status');
+  const lasts = page.locator('.now').getByRole('paragraph').first();
+  const told = await status.innerText();
+  const before = await lasts.innerText();
+  await page.clock.runFor(20_000);
+  await expect(lasts).not.toHaveText(before);
+  await expect(status).toHaveText(told);
+});
+
+test('a preset by the arrow keys, its changes, saved without a restart', async ({ page }) => {
+  await open(page, 'prefill');
+  await page.getByRole('radio', { name: 'Serial' }).focus();
+  await page.keyboard.press('ArrowRight');
+  await expect(page.getByRole('radio', { name: 'Ollama defaults' })).toBeChecked();
+  await page.clock.runFor(500);
+  const changes = page.getByRole('group', { name: 'What would change' });
+  await expect(changes.getByRole('listitem')).toHaveText([
+    'OLLAMA_MAX_LOADED_MODELS: 1 → unset',
+    'OLLAMA_MAX_QUEUE: 10 → unset',
+    'OLLAMA_NUM_PARALLEL: 1 → unset',
+  ]);
+  await changes.getByRole('button', { name: 'Only save' }).click();
+  await expect(page.getByText('Saved. Nothing was restarted.')).toBeVisible();
+  await expect(changes).toHaveCount(0);
+  await expect(page.getByRole('radio', { name: 'Ollama defaults' })).toBeChecked();
+});
+
+test('more requests at once show their memory, and a value that is refused its reason', async ({ page }) => {
+  await open(page, 'prefill');
+  const field = page.getByLabel('Requests at once, per model', { exact: true });
+  await field.fill('8');
+  await page.clock.runFor(500);
+  await expect(page.getByText('at most 55.8 GB')).toBeVisible();
+  await expect(page.getByText('8 slots × 65,536 tokens')).toBeVisible();
+  await field.fill('many');
+  await page.clock.runFor(500);
+  await expect(page.getByRole('alert').filter({ hasText: 'takes 1 to 64' })).toBeVisible();
+  await expect(page.getByRole('button', { name: 'Save and restart Ollama' })).toHaveAttribute('aria-disabled', 'true');
+  await field.fill('4');
+  await page.clock.runFor(500);
+  await page.getByRole('button', { name: 'Save and restart Ollama' }).click();
+  await expect(page.getByText('Done. Every desired setting is proven.')).toBeVisible();
+  await expect(page.getByRole('button', { name: 'About Requests at once, per model' })).toHaveAccessibleName(
+    /in force: 4, proof: log, process/,
+  );
+});
+
+test('the proof of a setting is one press away', async ({ page }) => {
+  await open(page, 'prefill');
+  const about = page.getByRole('button', { name: 'About Requests that may wait for a load' });
+  await about.press('Enter');
+  await expect(about).toHaveAttribute('aria-expanded', 'true');
+  await expect(page.getByText('the server’s own log, ~/.ollama/logs/server.log at 09:12:04')).toBeVisible();
+  await expect(page.getByText('it does not limit requests that wait for a model that is already loaded')).toBeVisible();
+});
+
+test('first run: what is written stands there before it is written', async ({ page }) => {
+  await open(page, 'absent');
+  await expect(page.getByRole('main')).toMatchAriaSnapshot(`
+    - main:
+      - heading "Keep your local models moving" [level=1]
+      - region "What it does and writes, exactly":
+        - list:
+          - listitem: /make the folder/
+          - listitem: /dev.stablehand.daemon.plist/
+          - listitem: /launchctl bootstrap/
+      - checkbox "Tell me when something is stuck Asks the system for the right to notify." [checked]
+      - button "Set up Stablehand"
+  `);
+  await page.getByRole('button', { name: 'Set up Stablehand' }).click();
+  await expect(page.getByRole('heading', { level: 1 })).toHaveText(/Reading a prompt/);
+});
+
+test('the settings page: opened, changed and left by key', async ({ page }) => {
+  await open(page, 'prefill');
+  await page.getByRole('button', { name: 'Settings' }).press('Enter');
+  await expect(page.getByRole('heading', { level: 1, name: 'Settings' })).toBeFocused();
+  await page.getByRole('button', { name: 'Pause for 1 hour' }).press('Space');
+  await expect(page.getByText(/Paused until 11:43\sAM/)).toBeVisible();
+  await page.getByRole('button', { name: 'Resume' }).press('Space');
+  await expect(page.getByText('Shown on the desktop')).toBeVisible();
+
+  await page.getByLabel('From').fill('23:30');
+  await page.getByRole('button', { name: 'Set', exact: true }).click();
+  await expect(page.getByText('23:30–07:00')).toBeVisible();
+  await page.getByRole('button', { name: 'Turn off' }).click();
+  await expect(page.getByText('· none')).toBeVisible();
+
+  await page.getByRole('radio', { name: 'End or unload that runner' }).check();
+  await expect(page.getByRole('radio', { name: 'End or unload that runner' })).toBeChecked();
+  await page.getByLabel('Beside the icon').selectOption('Memory in use');
+  await page.getByLabel('Language').selectOption('한국어');
+  await expect(page.getByRole('heading', { level: 1 })).toHaveText('설정');
+  await expect(page.locator('html')).toHaveAttribute('lang', 'ko');
+  await page.keyboard.press('Escape');
+  await expect(page.getByRole('heading', { level: 1 })).toHaveText(/프롬프트를 읽는 중/);
+});
+
+test('nothing is uninstalled before it was read and confirmed', async ({ page }) => {
+  await open(page, 'prefill');
+  await page.getByRole('button', { name: 'Settings' }).click();
+  await page.getByRole('button', { name: 'Uninstall…' }).click();
+  await expect(page.getByRole('heading', { name: 'What would be taken away' })).toBeFocused();
+  await page.getByRole('button', { name: 'Cancel' }).click();
+  await expect(page.getByRole('button', { name: 'Uninstall Stablehand' })).toHaveCount(0);
+  await page.getByRole('button', { name: 'Uninstall…' }).click();
+  await page.getByRole('button', { name: 'Uninstall Stablehand' }).click();
+  await expect(page.getByText('Everything of Stablehand’s was taken away.')).toBeVisible();
+});
+
+test('stopping asks once more, and a cancelled stop stops nothing', async ({ page }) => {
+  await open(page, 'stop');
+  await expect(page.getByRole('heading', { name: 'Stop Stablehand?' })).toBeFocused();
+  await page.getByRole('button', { name: 'Cancel' }).click();
+  await expect(page.getByRole('heading', { name: 'Stop Stablehand?' })).toHaveCount(0);
+  await expect(page.getByRole('heading', { level: 1 })).toHaveText(/Reading a prompt/);
+  await open(page, 'stop');
+  await page.getByRole('button', { name: 'Stop Stablehand' }).click();
+  await expect(page.getByRole('heading', { level: 1 })).toHaveText('Stablehand’s daemon is away');
+});
+
+test('the last picture of a daemon that is away cannot be pressed', async ({ page }) => {
+  await open(page, 'reconnecting');
+  await expect(page.locator('.picture')).toHaveAttribute('inert', '');
+  await page.getByRole('button', { name: 'Start it again' }).click();
+  await expect(page.locator('.picture')).not.toHaveAttribute('inert');
+});
+
+test('every stop of the Tab key can be seen', async ({ page }) => {
+  await open(page, 'hung');
+  const stops = new Set<string>();
+  for (let presses = 0; presses < 60; presses++) {
+    await page.keyboard.press('Tab');
+    const stop = await page.evaluate(() => {
+      const at = document.activeElement;
+      if (!at || at === document.body) return undefined;
+      const shown = at.matches('.presets input') ? (at.closest('label') ?? at) : at;
+      const { outlineStyle, outlineWidth } = getComputedStyle(shown);
+      return { what: at.outerHTML.slice(0, 60), outline: outlineStyle === 'none' ? 0 : parseFloat(outlineWidth) };
+    });
+    if (!stop) break;
+    stops.add(stop.what);
+    expect(stop.outline, stop.what).toBeGreaterThanOrEqual(2);
+  }
+  expect(stops.size).toBeGreaterThan(10);
+});
