@@ -33,7 +33,7 @@ export default defineConfig({
     { name: 'pictures', testMatch: 'readme.ts', use: { deviceScaleFactor: 2 } },
   ],
   webServer: {
-    command: `exec node_modules/.bin/vite preview --port ${PORT} --strictPort --bypass-lock`,
+    command: `exec node_modules/.bin/vite preview --port ${PORT} --strictPort`,
     url: `http://127.0.0.1:${PORT}`,
     reuseExistingServer: false,
   },

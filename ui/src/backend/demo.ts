@@ -352,7 +352,7 @@ function past(high: number, swap: (part: number) => number, events = EVENTS): Pa
     const wave = Math.sin(index * 1.7) * 0.012 + Math.sin(index * 0.31) * 0.018;
     return {
       at: ago((119 - index) * 30),
-      used_bytes: GIB * (9 + (high - 9) * (index === 119 ? 1 : step + wave)),
+      used_bytes: GIB * Math.min(high, 9 + (high - 9) * (index === 119 ? 1 : step + wave)),
       swap_used_bytes: GIB * swap(part),
       swap_out_bytes_per_s: 0,
       waiting_at_most: 0,
