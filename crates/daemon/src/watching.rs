@@ -31,9 +31,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// However fast a simulated machine's time runs, this much real time lies between two observations.
 const LEAST_REAL_INTERVAL: Duration = Duration::from_millis(150);
+/// The ladder is asked no more often than this.
+const LEAST_DEADLINE: Duration = Duration::from_millis(10);
 /// A gap between the two clocks beyond which the machine was asleep.
 const SLEPT: Duration = Duration::from_secs(10);
 
@@ -90,8 +94,8 @@ pub async fn run(
     let (answers, mut returned) = mpsc::channel(64);
     let now = machine.clock().now();
     let policy = links.configuration.borrow().policy;
+    let mut eye = Eye::new(Observer::new(machine.clone(), Arc::clone(&surveyor)));
     let mut watching = Watching {
-        observer: Observer::new(machine.clone(), Arc::clone(&surveyor)),
         deeds: Deeds::new(machine.clone(), surveyor, links.restarts.clone(), answers),
         machine,
         watcher: Watcher::new(),
@@ -104,9 +108,11 @@ pub async fn run(
         doing: HashMap::new(),
         last: None,
         now,
+        looked_at: Instant::now(),
     };
     loop {
-        let wait = watching.wait(*links.lookers.borrow());
+        let next_look = watching.next_look(*links.lookers.borrow());
+        let due = watching.due();
         tokio::select! {
             changed = links.configuration.changed() => {
                 if changed.is_err() {
@@ -115,15 +121,68 @@ pub async fn run(
                 let policy = links.configuration.borrow_and_update().policy;
                 watching.event(&links, Event::PolicySet(policy)).await;
             }
-            Some(ask) = asks.recv() => watching.ask(&links, ask).await,
+            Some(ask) = asks.recv() => {
+                // A person's wish is about what is there now, not about the last look.
+                if let Some(observed) = eye.result().await {
+                    watching.take_in(&links, observed).await;
+                }
+                watching.begin_look(&links, &mut eye).await;
+                if let Some(observed) = eye.result().await {
+                    watching.take_in(&links, observed).await;
+                }
+                watching.ask(&links, ask).await;
+            }
             Some(event) = returned.recv() => {
                 watching.note_answer(&event);
                 watching.event(&links, event).await;
             }
+            // A runner that does not answer holds up a look, and nothing else.
+            observed = eye.result(), if eye.looks() => match observed {
+                Some(observed) => watching.take_in(&links, observed).await,
+                None => {
+                    tracing::error!("the look at runners and memory broke; nothing is watched any more");
+                    return;
+                }
+            },
             // Whoever begins to look gets a fresh picture.
-            _ = links.lookers.changed() => watching.observe(&links).await,
-            () = tokio::time::sleep(wait) => watching.observe(&links).await,
+            _ = links.lookers.changed(), if !eye.looks() => watching.begin_look(&links, &mut eye).await,
+            () = tokio::time::sleep(next_look), if !eye.looks() => watching.begin_look(&links, &mut eye).await,
+            () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => {
+                watching.event(&links, Event::Tick).await;
+            }
         }
+    }
+}
+
+/// What looks, and the look that is under way.
+struct Eye {
+    observer: Option<Observer>,
+    look: Option<JoinHandle<(Observer, Observed)>>,
+}
+
+impl Eye {
+    fn new(observer: Observer) -> Self {
+        Self { observer: Some(observer), look: None }
+    }
+
+    fn looks(&self) -> bool {
+        self.look.is_some()
+    }
+
+    fn begin(&mut self, seen: Arc<Seen>) {
+        let Some(mut observer) = self.observer.take() else { return };
+        self.look = Some(tokio::spawn(async move {
+            let observed = observer.observe(&seen).await;
+            (observer, observed)
+        }));
+    }
+
+    /// What was seen; `None` when no look is under way, or it broke. Nothing is lost when nobody waits to the end.
+    async fn result(&mut self) -> Option<Observed> {
+        let (observer, observed) = self.look.as_mut()?.await.ok()?;
+        self.look = None;
+        self.observer = Some(observer);
+        Some(observed)
     }
 }
 
@@ -135,7 +194,6 @@ struct Doing {
 
 struct Watching {
     machine: Machine,
-    observer: Observer,
     deeds: Deeds,
     watcher: Watcher,
     ladder: Ladder,
@@ -149,10 +207,13 @@ struct Watching {
     doing: HashMap<Life, Doing>,
     last: Option<(Observed, Vec<Judgement>)>,
     now: Now,
+    /// When the last look began or ended, whichever is later.
+    looked_at: Instant,
 }
 
 impl Watching {
-    fn wait(&self, lookers: u32) -> Duration {
+    /// Real time until the next look.
+    fn next_look(&self, lookers: u32) -> Duration {
         let (busy, trouble) = match &self.last {
             Some((observed, judgements)) => {
                 (observed.is_busy(), judgements.iter().any(|judgement| judgement.verdict.is_trouble()))
@@ -160,15 +221,20 @@ impl Watching {
             None => (true, false),
         };
         let span = next_interval(lookers, busy, trouble || self.ladder.doing().is_some());
-        let real = self.machine.clock().real_span(span);
-        let now = self.machine.clock().now().awake;
-        let due = self.ladder.deadline().map(|(at, _)| self.machine.clock().real_span(at.since(now)));
-        due.map_or(real, |due| due.min(real)).max(LEAST_REAL_INTERVAL)
+        let interval = self.machine.clock().real_span(span).max(LEAST_REAL_INTERVAL);
+        interval.saturating_sub(self.looked_at.elapsed())
     }
 
-    async fn observe(&mut self, links: &Links) {
-        let seen = links.seen.borrow().clone();
-        let Some(seen) = seen else { return };
+    /// Real time until the ladder wants to be asked again. A look asks it too, so that this never turns in circles.
+    fn due(&self) -> Option<Duration> {
+        let now = self.machine.clock().now().awake;
+        let (at, _) = self.ladder.deadline()?;
+        Some(self.machine.clock().real_span(at.since(now)).max(LEAST_DEADLINE))
+    }
+
+    async fn begin_look(&mut self, links: &Links, eye: &mut Eye) {
+        self.looked_at = Instant::now();
+        let Some(seen) = links.seen.borrow().clone() else { return };
         let now = self.machine.clock().now();
         let gap = (now.wall - self.now.wall).saturating_sub(now.awake.since(self.now.awake));
         if gap > SLEPT {
@@ -176,7 +242,11 @@ impl Watching {
             self.step(links, now, Event::Woke).await;
         }
         self.now = now;
-        let observed = self.observer.observe(&seen).await;
+        eye.begin(seen);
+    }
+
+    async fn take_in(&mut self, links: &Links, observed: Observed) {
+        self.looked_at = Instant::now();
         // Observing takes a moment; what was seen is as old as its end.
         let now = self.machine.clock().now();
         let judgements = self.watcher.observe(now, &observed.observation);
@@ -275,8 +345,6 @@ impl Watching {
     }
 
     async fn ask(&mut self, links: &Links, ask: Ask) {
-        // A person's wish is about what is there now, not about the last look.
-        self.observe(links).await;
         let wanted = match ask.what {
             What::Unload(model) => match self.loaded(&model) {
                 Ok(()) => Wanted::Unload { model },

@@ -98,6 +98,7 @@ impl Cause {
             | Verdict::Loading { .. }
             | Verdict::Prefill { .. }
             | Verdict::Generating { .. }
+            | Verdict::Serving
             | Verdict::Queued
             | Verdict::Slow { .. }
             | Verdict::Suspect { .. }

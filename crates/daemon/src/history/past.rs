@@ -9,8 +9,10 @@ use std::time::Duration;
 /// The most events that are told.
 const MOST_EVENTS: usize = 100;
 
+type Field = fn(&mut PastPoint) -> &mut Option<f64>;
+
 /// Series of [`PastPoint`], with how one of its fields is reached.
-const SERIES: [(&str, fn(&mut PastPoint) -> &mut Option<f64>); 4] = [
+const SERIES: [(&str, Field); 4] = [
     ("memory_used_bytes", |point| &mut point.used_bytes),
     ("swap_used_bytes", |point| &mut point.swap_used_bytes),
     ("swap_out_bytes_per_s", |point| &mut point.swap_out_bytes_per_s),

@@ -44,6 +44,7 @@ impl Notice {
             | Verdict::Loading { .. }
             | Verdict::Prefill { .. }
             | Verdict::Generating { .. }
+            | Verdict::Serving
             | Verdict::Queued
             | Verdict::Slow { .. }
             | Verdict::Suspect { .. }
@@ -97,6 +98,7 @@ fn action(judgement: &Judgement) -> String {
             | Verdict::Loading { .. }
             | Verdict::Prefill { .. }
             | Verdict::Generating { .. }
+            | Verdict::Serving
             | Verdict::Queued
             | Verdict::Slow { .. }
             | Verdict::Suspect { .. }

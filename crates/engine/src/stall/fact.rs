@@ -170,6 +170,13 @@ pub enum Fact {
         /// So many times.
         times: f64,
     },
+    /// Nothing has moved for a while, which is still honest.
+    Quiet {
+        /// For how long, in awake time.
+        silence: Duration,
+        /// How long it may be so.
+        allowed: Duration,
+    },
     /// Its memory has stopped growing.
     FootprintStill {
         /// For how long.
@@ -312,6 +319,9 @@ impl fmt::Display for Fact {
             Self::ImagePossible => write!(out, "an image may be being encoded"),
             Self::NoIndependentSign => write!(out, "nothing but the silence speaks for a fault"),
             Self::FarBeyond { times } => write!(out, "more than {times} times what is allowed"),
+            Self::Quiet { silence, allowed } => {
+                write!(out, "nothing has moved for {}, up to {} is honest here", Seconds(*silence), Seconds(*allowed))
+            }
             Self::FootprintStill { span } => write!(out, "its memory has not grown for {}", Seconds(*span)),
             Self::Woke { ago } => write!(out, "the machine woke {} ago", Seconds(*ago)),
             Self::Loading { span, honest } => {

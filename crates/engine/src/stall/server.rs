@@ -156,6 +156,7 @@ impl ServerWatch {
         let verdict = match (seen.waiting.at_least > 0, working) {
             (true, true) => Verdict::Queued,
             (true, false) => Verdict::Unknown { why: "requests wait although no runner is seen at work".to_owned() },
+            (false, _) if runners.iter().any(|judgement| judgement.verdict.is_busy()) => Verdict::Serving,
             (false, true | false) => Verdict::Idle,
         };
         (verdict, waiting(seen), None)
@@ -222,6 +223,32 @@ impl Verdict {
     }
 }
 
+impl Verdict {
+    /// Whether a runner with this verdict has a request in it, moving or not.
+    fn is_busy(&self) -> bool {
+        match self {
+            Self::Prefill { .. }
+            | Self::Generating { .. }
+            | Self::Slow { .. }
+            | Self::Suspect { .. }
+            | Self::Hung { how: _ } => true,
+            Self::Idle
+            | Self::Loading { .. }
+            | Self::Serving
+            | Self::Queued
+            | Self::EmptyReplies
+            | Self::StuckUnloading
+            | Self::Orphan
+            | Self::DeadButListed
+            | Self::ServerSilent
+            | Self::SchedulerBlocked
+            | Self::ServerCorrupt
+            | Self::JustWoke
+            | Self::Unknown { .. } => false,
+        }
+    }
+}
+
 fn succeeds(judgement: &Judgement) -> bool {
     matches!(judgement.verdict, Verdict::Prefill { .. } | Verdict::Generating { .. })
 }
@@ -237,6 +264,7 @@ fn comes_first(verdict: &Verdict) -> bool {
         Verdict::Idle
         | Verdict::Prefill { .. }
         | Verdict::Generating { .. }
+        | Verdict::Serving
         | Verdict::Queued
         | Verdict::Slow { .. }
         | Verdict::EmptyReplies

@@ -76,6 +76,8 @@ pub enum Verdict {
         /// Over all slots together; `None` until it was measured.
         tokens_per_s: Option<f64>,
     },
+    /// Its runners have requests, and none is known to wait (the server's verdict).
+    Serving,
     /// Requests wait behind busy runners, which is how it should be (the server's verdict).
     Queued,
     /// There is progress, far below what this model usually reaches here.
@@ -126,6 +128,7 @@ impl Verdict {
             Self::Loading { .. } => "loading",
             Self::Prefill { .. } => "prefill",
             Self::Generating { .. } => "generating",
+            Self::Serving => "serving",
             Self::Queued => "queued",
             Self::Slow { .. } => "slow",
             Self::Suspect { .. } => "suspect",
@@ -157,6 +160,7 @@ impl Verdict {
             | Self::Loading { .. }
             | Self::Prefill { .. }
             | Self::Generating { .. }
+            | Self::Serving
             | Self::Queued
             | Self::Slow { .. }
             | Self::DeadButListed
@@ -184,6 +188,7 @@ impl fmt::Display for Verdict {
             }
             Self::Generating { tokens_per_s: Some(rate) } => write!(out, "generating, {rate:.1} tokens/s"),
             Self::Generating { tokens_per_s: None } => write!(out, "generating"),
+            Self::Serving => write!(out, "its runners are busy"),
             Self::Queued => write!(out, "requests wait behind busy runners"),
             Self::Slow { why } => write!(out, "slow: {why}"),
             Self::Suspect { silence, allowed } => {

@@ -30,6 +30,8 @@ const ABSENT_LONGEST: Duration = Duration::from_secs(LOAD_LONGEST.as_secs() + EN
 const UNTOLD_LONGEST: Duration = Duration::from_secs(300);
 const GPU_IDLE_LEAST: Duration = Duration::from_secs(10);
 const GPU_IDLE_LOOKS: u32 = 3;
+/// A silence of honest work that is worth a word.
+const QUIET_LEAST: Duration = Duration::from_secs(10);
 /// CPU use, in cores, of a process that does nothing.
 const CPU_AT_REST: f64 = 0.02;
 /// From this position on, a context is called long.
@@ -131,7 +133,7 @@ impl RunnerWatch {
         if !work && self.is_unreadable() {
             return Some(self.unreadable(around, &allowance));
         }
-        Some(if work { self.at_work(around, prediction) } else { self.at_rest(around) })
+        Some(if work { self.at_work(around, prediction, &allowance) } else { self.at_rest(around) })
     }
 
     /// A sleep gives the whole allowance anew; a machine that sleeps every few minutes gives it once.
@@ -340,8 +342,12 @@ impl RunnerWatch {
         (Verdict::Unknown { why }, evidence, None)
     }
 
-    fn at_work(&self, around: &Around<'_>, prediction: &Prediction) -> Told {
+    fn at_work(&self, around: &Around<'_>, prediction: &Prediction, allowance: &Allowance) -> Told {
         let mut evidence: Vec<Fact> = self.in_flight().into_iter().collect();
+        if self.silence >= QUIET_LEAST {
+            let allowed = allowance.least.max(self.silence.saturating_sub(self.worked) + allowance.allowed);
+            evidence.push(Fact::Quiet { silence: self.silence, allowed });
+        }
         let reading = self.slots.reading().first().copied().or_else(|| self.log.reading());
         if let Some(Reading { position, done, total, last_step: _ }) = reading {
             evidence.push(Fact::Prompt { done, total });

@@ -130,6 +130,24 @@ fn two_hundred_queued_requests_are_a_queue() {
 }
 
 #[test]
+fn a_server_whose_runner_reads_is_not_idle_and_a_long_batch_says_for_how_long_nothing_moved() {
+    let mut machine = Machine::new();
+    machine.runners[0].tokens_per_s = 25.0;
+    assert_eq!(
+        {
+            machine.run_for(5);
+            machine.server_verdict()
+        },
+        &Verdict::Idle
+    );
+    machine.runners[0].queue.push_back(Job::text(20_000, 40));
+    machine.run_for(60);
+    assert_eq!(machine.server_verdict(), &Verdict::Serving);
+    let said = machine.judgement(0).to_string();
+    assert!(said.contains("; nothing has moved for "), "{said}");
+}
+
+#[test]
 fn a_machine_that_slept_eight_hours_is_given_time() {
     let mut machine = Machine::new();
     machine.runners[0].tokens_per_s = 100.0;
