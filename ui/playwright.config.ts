@@ -30,7 +30,7 @@ export default defineConfig({
   projects: [
     { name: 'page', testMatch: '*.spec.ts' },
     // Draws docs/pictures anew; never part of a test run.
-    { name: 'pictures', testMatch: 'readme.ts', use: { deviceScaleFactor: 2 } },
+    { name: 'pictures', testMatch: 'readme.ts', use: { deviceScaleFactor: 1.5 } },
   ],
   webServer: {
     command: `exec node_modules/.bin/vite preview --port ${PORT} --strictPort`,

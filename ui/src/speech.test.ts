@@ -1,7 +1,9 @@
 import { describe, expect, test } from 'vitest';
 import en from './messages/en.json';
 import ko from './messages/ko.json';
-import { languageOf, speech } from './speech';
+import { languageOf, learn, speech } from './speech';
+
+await Promise.all([learn('en'), learn('ko')]);
 
 const placeholders = (text: string) => [...text.matchAll(/\{(\w+)\}/g)].map((match) => match[1]).sort();
 

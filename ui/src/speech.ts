@@ -1,12 +1,21 @@
 //! What is said to a person, in their language: words from the message files, numbers by Intl.
 
-import en from './messages/en.json';
-import ko from './messages/ko.json';
+import type en from './messages/en.json';
 
 export type Word = keyof typeof en;
 export type Language = 'en' | 'ko';
+type Words = Record<Word, string>;
 
-const WORDS: Record<Language, Record<Word, string>> = { en, ko };
+const FILES: Record<Language, () => Promise<{ default: Words }>> = {
+  en: () => import('./messages/en.json'),
+  ko: () => import('./messages/ko.json'),
+};
+const learned = new Map<Language, Words>();
+
+/** Reads the words of a language; only then it can be spoken. */
+export async function learn(language: Language): Promise<void> {
+  if (!learned.has(language)) learned.set(language, (await FILES[language]()).default);
+}
 
 /** A word whose plural forms are two entries, `….one` and `….other`. */
 export type Counted = Word extends infer W ? (W extends `${infer Stem}.other` ? Stem : never) : never;
@@ -45,8 +54,10 @@ export function languageOf(chosen: string | null | undefined, system: readonly s
 const MIB = 2 ** 20;
 const GIB = 2 ** 30;
 
+/** The speech of a language that was learned. */
 export function speech(language: Language, zone?: string): Speech {
-  const words = WORDS[language];
+  const words = learned.get(language);
+  if (!words) throw new Error(`${language} was not learned`);
   const plain = memo((digits: number) => new Intl.NumberFormat(language, { maximumFractionDigits: digits }));
   const exact = new Intl.NumberFormat(language, { minimumFractionDigits: 1, maximumFractionDigits: 1 });
   const percent = new Intl.NumberFormat(language, { style: 'percent', maximumFractionDigits: 0 });

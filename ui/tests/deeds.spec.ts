@@ -130,6 +130,14 @@ test('first run: what is written stands there before it is written', async ({ pa
   await expect(page.getByRole('heading', { level: 1 })).toHaveText(/Reading a prompt/);
 });
 
+test('a failure of the first run is told, and can be put away', async ({ page }) => {
+  await open(page, 'absent-failed');
+  await expect(page.getByRole('region', { name: 'What is wrong' })).toContainText('launchd answers 5');
+  await page.getByRole('button', { name: 'Dismiss' }).click();
+  await expect(page.getByRole('region', { name: 'What is wrong' })).toHaveCount(0);
+  await expect(page.getByRole('button', { name: 'Set up Stablehand' })).toBeVisible();
+});
+
 test('the settings page: opened, changed and left by key', async ({ page }) => {
   await open(page, 'prefill');
   await page.getByRole('button', { name: 'Settings' }).press('Enter');

@@ -30,6 +30,7 @@ export async function open(page: Page, state: string, language = 'en'): Promise<
   await page.clock.pauseAt(new Date(MOMENT.getTime() + 1000));
   await page.goto(`/?state=${state}&lang=${language}`);
   await expect(page.getByRole('heading', { level: 1 })).toBeVisible();
+  await expect(page.locator('html')).toHaveAttribute('lang', language);
   // What a change would cost is asked a moment after the page came.
   await page.clock.runFor(500);
 }

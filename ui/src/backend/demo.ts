@@ -569,6 +569,11 @@ export const SCENES: Record<string, () => Scene> = {
       failure: failure('daemon-away', 'The daemon’s socket is closed.', 'launchd starts it again within ten seconds.'),
     }),
   absent: () => linked({ state: 'absent' }),
+  'absent-failed': () => {
+    const made = linked({ state: 'absent' });
+    made.view.failures = [failure('install-failed', 'The service could not be started: launchd answers 5. The file that was written stays.', 'Set it up once more.')];
+    return made;
+  },
   'other-version': () =>
     linked({
       state: 'other-version',

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { SCENES } from '../backend/demo';
 import type { Past, Snapshot, View, WatchedRunner } from '../protocol/protocol';
-import { speech } from '../speech';
+import { learn, speech } from '../speech';
 import { events } from './events';
 import { headline, waiting } from './headline';
 import { bounds, draftOf, fields, presetOf, requestOf, typed } from './settings';
@@ -11,6 +11,7 @@ import type { Moment } from './moment';
 import { queue } from './queue';
 import { failures, troubles } from './trouble';
 
+await Promise.all([learn('en'), learn('ko')]);
 const english = speech('en', 'UTC');
 const korean = speech('ko', 'UTC');
 const now = (): Moment => ({ came_ms: Date.now(), since_s: 0 });
