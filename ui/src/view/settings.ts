@@ -33,8 +33,8 @@ export interface Field {
   placeholder: string;
   /** What is in force. */
   effective: string;
-  /** What is to be said beside it; empty when `effective` says it all. */
-  standing: string;
+  /** What is to be said beside it. */
+  standing: string[];
   mark: 'proven' | 'drift' | 'left' | 'unknown';
   proof: string[];
   meaning: string;
@@ -105,21 +105,21 @@ function field(setting: Setting, draft: Draft, speech: Speech): Field {
   };
 }
 
-function standingOf(setting: Setting, speech: Speech): string {
+function standingOf(setting: Setting, speech: Speech): string[] {
   switch (setting.standing) {
     case 'proven': {
       const seen = list(setting.proof).map((proof) => speech.known(`settings.seen.${proof.kind}`, proof.kind));
       const said = [speech.say('settings.seen', { where: seen.join(', ') })];
       if (setting.default !== setting.desired && setting.default !== '')
         said.push(speech.say('settings.default', { value: setting.default }));
-      return said.join(' · ');
+      return said;
     }
     case 'unknown':
-      return '';
+      return [];
     case 'drift':
-      return speech.say('settings.wanted', { value: setting.desired ?? speech.say('settings.unset') });
+      return [speech.say('settings.wanted', { value: setting.desired ?? speech.say('settings.unset') })];
     default:
-      return speech.known(`settings.${setting.standing}`, setting.standing);
+      return [speech.known(`settings.${setting.standing}`, setting.standing)];
   }
 }
 

@@ -311,7 +311,7 @@ describe('settings', () => {
 
   test('a field says what is in force and how that is known', () => {
     const { main, others } = fields(snapshot('idle'), {}, english);
-    expect(main.map((field) => [field.label, field.effective, field.standing, field.mark])).toEqual([
+    expect(main.map((field) => [field.label, field.effective, field.standing.join(' · '), field.mark])).toEqual([
       ['Requests at once, per model', 'in force: 1', 'proof: log, process', 'proven'],
       ['Models in memory at once', 'in force: 1', 'proof: log, process · default 0', 'proven'],
       ['Requests that may wait for a load', 'in force: 10', 'proof: log, process · default 512', 'proven'],
@@ -325,7 +325,7 @@ describe('settings', () => {
   test('drift names what is wanted', () => {
     expect(fields(snapshot('hung'), {}, english).main[0]).toMatchObject({
       effective: 'in force: 4',
-      standing: 'wanted: 1',
+      standing: ['wanted: 1'],
       mark: 'drift',
     });
   });
