@@ -310,15 +310,22 @@ fn strangers(sightings: &[Sighting], others: &[Process]) -> Vec<Process> {
     unseen.filter_map(processes::anybody).collect()
 }
 
-/// `ollama` programs for a start of our own. One that only leads into an app bundle is the app's.
+/// `ollama` programs for a start of our own, the one that we started last before all. One that only leads into an app
+/// bundle is the app's.
 fn programs(machine: &Machine) -> Vec<PathBuf> {
     let usual: &[&str] = match machine.os() {
         Os::MacOs => &["/opt/homebrew/bin/ollama", "/usr/local/bin/ollama"],
         Os::Linux => &["/usr/local/bin/ollama", "/usr/bin/ollama", "/opt/ollama/bin/ollama", "/snap/bin/ollama"],
     };
     let own = machine.home().join(".local/bin/ollama");
-    let paths = usual.iter().map(|path| machine.at(path)).chain([own]);
-    paths.filter(|path| is_program(path)).collect()
+    let mut found: Vec<PathBuf> = vec![];
+    let started = linux::own_process::recorded_program(machine);
+    for path in started.into_iter().chain(usual.iter().map(|path| machine.at(path))).chain([own]) {
+        if is_program(&path) && !found.contains(&path) {
+            found.push(path);
+        }
+    }
+    found
 }
 
 fn is_program(path: &Path) -> bool {
@@ -374,6 +381,21 @@ mod tests {
         fs::create_dir_all(link.parent().unwrap()).unwrap();
         std::os::unix::fs::symlink(machine.at("/Applications/Ollama.app/Contents/Resources/ollama"), &link).unwrap();
         assert!(programs(&machine).is_empty());
+    }
+
+    #[test]
+    fn the_program_that_we_started_last_is_found_wherever_it_lies() {
+        let (_dir, machine) = world_folder("linux");
+        fake_command(&machine, "usr/bin/ollama", "");
+        fake_command(&machine, "opt/somewhere/ollama", "");
+        let started = machine.at("/opt/somewhere/ollama");
+        let folder = crate::paths::stablehand_files(&machine).data_dir;
+        fs::create_dir_all(&folder).unwrap();
+        let record = serde_json::json!({ "format": 1, "pid": 1, "birth": 1, "program": started, "values": {} });
+        fs::write(folder.join("server.json"), record.to_string()).unwrap();
+        assert_eq!(programs(&machine), [started.clone(), machine.at("/usr/bin/ollama")]);
+        fs::remove_file(started).unwrap();
+        assert_eq!(programs(&machine), [machine.at("/usr/bin/ollama")]);
     }
 
     #[test]

@@ -89,6 +89,15 @@ pub fn value_changes(machine: &Machine, values: &Values) -> Result<Vec<Change>, 
 
 /// The server that we wrote down, whether it still runs or not.
 pub fn recorded(machine: &Machine) -> Option<Identity> {
+    record(machine).map(|record| Identity { pid: record.pid, birth: record.birth })
+}
+
+/// The program of the server that we wrote down. It need not lie where one would look for it.
+pub fn recorded_program(machine: &Machine) -> Option<PathBuf> {
+    record(machine).map(|record| record.program)
+}
+
+fn record(machine: &Machine) -> Option<Record> {
     let path = record_path(machine);
     let bytes = match files::read(&path) {
         Ok(bytes) => bytes?,
@@ -98,7 +107,7 @@ pub fn recorded(machine: &Machine) -> Option<Identity> {
         }
     };
     match serde_json::from_slice::<Record>(&bytes) {
-        Ok(record) if record.format == FORMAT => Some(Identity { pid: record.pid, birth: record.birth }),
+        Ok(record) if record.format == FORMAT => Some(record),
         Ok(record) => {
             tracing::warn!(path = %path.display(), format = record.format, "the record of our own server is of another version");
             None
