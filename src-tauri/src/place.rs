@@ -261,11 +261,11 @@ mod tests {
     #[test]
     fn the_real_machines_folders_follow_xdg_and_the_stand_in_is_the_daemons() {
         let xdg = |name: &str| Some(PathBuf::from(format!("/x/{name}")));
-        let place = Place::of(System::Linux, None, 7, Path::new("/home/a"), &xdg);
+        let place = Place::of(System::Linux, None, 7, Path::new("/home/you"), &xdg);
         assert_eq!(place.control_socket, Path::new("/x/XDG_RUNTIME_DIR/stablehand/s"));
         assert_eq!(place.config_file, Path::new("/x/XDG_CONFIG_HOME/stablehand/config.toml"));
-        let place = Place::of(System::MacOs, None, 7, Path::new("/Users/a"), &xdg);
-        assert_eq!(place.control_socket, Path::new("/Users/a/Library/Application Support/dev.stablehand/s"));
+        let place = Place::of(System::MacOs, None, 7, Path::new("/Users/you"), &xdg);
+        assert_eq!(place.control_socket, Path::new("/Users/you/Library/Application Support/dev.stablehand/s"));
         let long = Path::new("/Users").join("a".repeat(90));
         let place = Place::of(System::MacOs, None, 7, &long, &xdg);
         assert!(place.control_socket.starts_with("/tmp/stablehand-7"));

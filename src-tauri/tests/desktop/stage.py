@@ -102,8 +102,15 @@ class World:
         self.run("demo", "fault", *arguments)
 
     def models(self):
-        watched = self.snapshot()["watched"] or {"runners": []}
-        return [row["model"] for row in watched["runners"]]
+        """Models that have a runner."""
+        return [row["model"] for row in self._runners()]
+
+    def listed_models(self):
+        """Those that the server says are loaded."""
+        return [row["model"] for row in self._runners() if isinstance(row["listed_until"], str)]
+
+    def _runners(self):
+        return (self.snapshot()["watched"] or {"runners": []})["runners"]
 
     def _demo(self, verb):
         subprocess.run(
@@ -151,15 +158,27 @@ class Tray:
     def __init__(self, programs, world, desktop=None, *arguments, environment=None):
         self.world, self.desktop = world, desktop
         self.log = (world.parent / f"tray-{time.monotonic_ns()}.log").open("w+b")
-        seen = len(desktop.items) if desktop else 0
         self.process = subprocess.Popen(
             [programs.tray, *arguments], env={**world.environment, **(environment or {})},
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
         )
         self.menu = None
         if desktop:
-            address = until("the icon is registered", lambda: desktop.items[seen:])[0]
-            self.menu = TrayMenu(address)
+            self.menu = TrayMenu(until("the icon is registered", self._icon))
+
+    def _icon(self):
+        """The address of its icon, which is one of all that were ever registered."""
+        bus = dbus.SessionBus()
+        for address in self.desktop.items:
+            try:
+                owner = bus.get_object("org.freedesktop.DBus", "/").GetConnectionUnixProcessID(
+                    address.partition("/")[0], dbus_interface="org.freedesktop.DBus"
+                )
+            except dbus.DBusException:
+                continue
+            if owner == self.process.pid:
+                return address
+        return None
 
     def words(self):
         self.log.flush()
