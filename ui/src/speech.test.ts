@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import en from './messages/en.json';
 import ko from './messages/ko.json';
@@ -26,6 +27,20 @@ describe('messages', () => {
       Object.keys(en).filter((key) => key.endsWith(form)).map((key) => key.slice(0, -form.length));
     // `trouble.other` is a message of its own, not a plural.
     expect(stems('.other').filter((stem) => `${stem}.one` in en)).toEqual(stems('.one'));
+  });
+});
+
+describe('the daemon’s fixed words', () => {
+  const api = readFileSync(`${import.meta.dirname}/../../docs/api.md`, 'utf8');
+  const listed = (from: RegExp) => [...(from.exec(api)?.[1] ?? '').matchAll(/`([a-z-]+)`/g)].map((match) => match[1] ?? '');
+
+  test.each([
+    ['verdict', listed(/^Verdicts: ((?:.*\n)+?)\n/m)],
+    ['server', listed(/^\| `server\.state` \| (.*) \|$/m)],
+    ['owner', listed(/^\| `server\.owner` \| (.*) \|$/m)],
+  ])('every %s of docs/api.md has words', (kind, words) => {
+    expect(words.length).toBeGreaterThan(5);
+    for (const word of words) expect(Object.keys(en)).toContain(`${kind}.${word}`);
   });
 });
 
