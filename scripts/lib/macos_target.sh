@@ -71,7 +71,7 @@ use_zig() {
     export CARGO_ZIGBUILD_ZIG_PATH=$zig
 }
 
-# Types and lints of the default members for a macOS target.
+# Types and lints of the default members and of the menu for a macOS target.
 lint_for_macos() {
     local target=$1 std
     std=$(provide_macos_std "$target") || return 1
@@ -81,7 +81,17 @@ lint_for_macos() {
         export CARGO_TARGET_DIR="$ROOT/target-darwin"
         use_c_compiler_for "$target"
         cargo_for_macos "$std" clippy --locked --all-targets --target "$target" -- -D warnings
+        with_a_page_of_any_kind
+        cargo_for_macos "$std" clippy --locked --all-targets --package stablehand-tray --target "$target" -- -D warnings
     )
+}
+
+# The menu embeds its page; its types are the same with an empty one, so that this needs no Node.js.
+with_a_page_of_any_kind() {
+    local page="$CARGO_TARGET_DIR/page"
+    mkdir -p "$page"
+    [ -f "$page/index.html" ] || echo '<!doctype html>' >"$page/index.html"
+    export TAURI_CONFIG="{\"build\":{\"frontendDist\":\"$page\"}}"
 }
 
 # Real programs for a macOS target, and a look into them: they ask for nothing that macOS does not have.

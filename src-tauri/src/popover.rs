@@ -61,6 +61,7 @@ impl Popover {
     }
 
     /// Whether it stays open when the focus goes elsewhere.
+    #[cfg_attr(target_os = "macos", allow(dead_code, reason = "a Mac always shows icons"))]
     pub fn stay(&mut self, stays: bool) {
         self.stays = stays;
     }

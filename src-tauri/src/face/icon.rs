@@ -34,7 +34,12 @@ pub fn icon(view: &View) -> Shape {
         Link::Live { snapshot } => match of_snapshot(snapshot) {
             // What a person has not read yet is shown unless the server's own state is worse.
             Shape::Well | Shape::Busy if !view.failures.is_empty() => Shape::Warning,
-            shape => shape,
+            shape @ (Shape::Well
+            | Shape::Busy
+            | Shape::Warning
+            | Shape::Stalled
+            | Shape::Restarting
+            | Shape::NoServer) => shape,
         },
     }
 }

@@ -9,6 +9,9 @@ use crate::face::words::Words;
 use stablehand_protocol::Failure;
 pub use system::{allow, on_click, post};
 
+/// The code of the failure that the person or the system refuses.
+pub const REFUSED: &str = "notifications-refused";
+
 /// Why nothing is posted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(target_os = "linux", expect(dead_code, reason = "only macOS asks for a bundle"))]
@@ -23,7 +26,7 @@ impl Refusal {
     /// In words.
     pub fn failure(&self, words: &Words) -> Failure {
         match self {
-            Self::Refused(why) => words.failure("notifications-refused", &[("why", why)]),
+            Self::Refused(why) => words.failure(REFUSED, &[("why", why)]),
             Self::OutsideBundle => words.failure("notifications-not-here", &[]),
         }
     }

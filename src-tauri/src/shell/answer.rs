@@ -27,10 +27,7 @@ pub async fn answer(app: &AppHandle, ask: Ask) -> Answer {
         Ask::StartDaemon => command_service(app, &service::start(&tray.place)).await,
         Ask::StopDaemon => command_service(app, &service::stop(&tray.place)).await,
         Ask::Choose { choices } => choose(app, choices),
-        Ask::AllowNotifications => {
-            let words = tray.words();
-            notify::allow().await.map(|()| Answer::Done).map_err(|why| why.failure(&words))
-        }
+        Ask::AllowNotifications => allow_notifications(app).await,
         Ask::Dismiss => {
             tray.dismiss();
             changed(app);
@@ -131,6 +128,18 @@ fn choose(app: &AppHandle, wanted: Choices) -> Result<Answer, Failure> {
         let values = [("path", &*tray.place.choices_file.to_string_lossy()), ("why", &error.to_string())];
         words.failure("choices-not-kept", &values)
     })
+}
+
+/// A refusal is shown until it is over, wherever the question was asked.
+async fn allow_notifications(app: &AppHandle) -> Result<Answer, Failure> {
+    let tray = app.state::<Tray>();
+    let outcome = notify::allow().await.map_err(|why| why.failure(&tray.words()));
+    match &outcome {
+        Ok(()) => tray.mended(notify::REFUSED),
+        Err(failure) => tray.fail(failure.clone()),
+    }
+    changed(app);
+    outcome.map(|()| Answer::Done)
 }
 
 async fn open_config(app: &AppHandle) -> Result<Answer, Failure> {

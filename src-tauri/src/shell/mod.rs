@@ -68,14 +68,13 @@ fn on_event(app: &AppHandle, event: RunEvent) {
     match event {
         // The last window is gone; only a person ends this program, through `exit`.
         RunEvent::ExitRequested { code: None, api, .. } => api.prevent_exit(),
-        RunEvent::WindowEvent { label, event, .. } if label == POPOVER => match event {
-            WindowEvent::Focused(false) => window::step(app, popover::Event::Blurred),
-            WindowEvent::CloseRequested { api, .. } => {
-                api.prevent_close();
-                window::step(app, popover::Event::Closed);
-            }
-            _ => {}
-        },
+        RunEvent::WindowEvent { label, event: WindowEvent::Focused(false), .. } if label == POPOVER => {
+            window::step(app, popover::Event::Blurred);
+        }
+        RunEvent::WindowEvent { label, event: WindowEvent::CloseRequested { api, .. }, .. } if label == POPOVER => {
+            api.prevent_close();
+            window::step(app, popover::Event::Closed);
+        }
         // The app was opened again in the Finder.
         #[cfg(target_os = "macos")]
         RunEvent::Reopen { .. } => come_for(app, None),

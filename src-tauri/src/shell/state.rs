@@ -184,6 +184,7 @@ impl Tray {
     }
 
     /// Whether the popover stays when the focus goes elsewhere.
+    #[cfg(target_os = "linux")]
     pub fn keep_popover(&self, stays: bool) {
         self.model().popover.stay(stays);
     }
