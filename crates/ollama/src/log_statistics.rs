@@ -50,6 +50,8 @@ pub struct LogView {
     pub endpoints: Vec<EndpointView>,
     /// How all requests ended since the statistics began.
     pub outcomes: Outcomes,
+    /// Requests that models answered well (a status below 400) since the statistics began.
+    pub served: u64,
     /// Classes of errors since the statistics began.
     pub errors: Vec<ErrorView>,
     /// Prompts in the window; `None` when the log told none.
@@ -213,6 +215,7 @@ impl Statistics {
             window: WINDOW,
             endpoints: self.traffic.endpoints(now),
             outcomes: self.traffic.totals(),
+            served: self.traffic.served(),
             errors: self.errors.view(),
             prompts: self.traffic.prompts(now),
             prompts_cut: self.prompts_cut,

@@ -103,6 +103,7 @@ pub struct Observer {
     tokens: TokenCounters,
     statistics: Statistics,
     failures: u64,
+    served: u64,
 }
 
 impl Observer {
@@ -125,6 +126,7 @@ impl Observer {
             tokens: TokenCounters::default(),
             statistics: Statistics::new(),
             failures: 0,
+            served: 0,
             machine,
         }
     }
@@ -303,6 +305,9 @@ impl Observer {
         let failures = log.map_or(self.failures, LogView::failures);
         let new = u32::try_from(failures.saturating_sub(self.failures)).unwrap_or(u32::MAX);
         self.failures = failures;
+        let served = log.map_or(self.served, |log| log.served);
+        let answered = u32::try_from(served.saturating_sub(self.served)).unwrap_or(u32::MAX);
+        self.served = served;
         let loading = log.is_some_and(|log| log.loading().is_some())
             || runners.iter().any(|runner| runner.health == Health::Loading);
         let oldest = match (waiting, connections) {
@@ -322,6 +327,7 @@ impl Observer {
             waiting: waiting.known().copied().unwrap_or_default(),
             oldest_wait: oldest,
             failures: new,
+            successes: answered,
         }
     }
 }

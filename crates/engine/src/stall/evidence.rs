@@ -153,6 +153,8 @@ pub struct ServerSeen {
     pub oldest_wait: Known<Duration>,
     /// 5xx answers and load failures since the last observation.
     pub failures: u32,
+    /// Requests that models answered well since then.
+    pub successes: u32,
 }
 
 /// How many requests wait: exact with a gateway, an interval without one.

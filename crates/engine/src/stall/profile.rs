@@ -29,8 +29,10 @@ pub(super) const GPU_IDLE_PERCENT: u32 = 5;
 const LESS: f64 = 0.6;
 /// Above this multiple of the most use seen, a use is unlike.
 const MORE: f64 = 1.5;
-/// CPU use, in cores, below which a difference is noise.
+/// CPU use, in cores, below which a difference is noise, above and below what was seen. A process that works on the GPU
+/// uses little of the processor; one that stands still uses none.
 const CPU_NOISE: f64 = 0.05;
+const CPU_NOISE_BELOW: f64 = 0.02;
 
 impl Profile {
     /// Takes in one step of progress: CPU use in cores, GPU use in percent where it can be read.
@@ -74,7 +76,8 @@ impl Profile {
 
 impl Range {
     fn excludes(self, cores: f64) -> bool {
-        self.seen >= STEPS_WANTED && (cores < self.least * LESS - CPU_NOISE || cores > self.most * MORE + CPU_NOISE)
+        self.seen >= STEPS_WANTED
+            && (cores < self.least * LESS - CPU_NOISE_BELOW || cores > self.most * MORE + CPU_NOISE)
     }
 }
 

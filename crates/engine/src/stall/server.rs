@@ -111,7 +111,8 @@ impl ServerWatch {
         while self.failures.front().is_some_and(|(at, _)| now.since(*at) > FAILURE_SPAN) {
             self.failures.pop_front();
         }
-        if runners.iter().any(succeeds) {
+        // A token is no answer: a runner that generates may fail all the same.
+        if seen.successes > 0 {
             self.failures.clear();
         }
         if seen.failures > 0 {
@@ -247,10 +248,6 @@ impl Verdict {
             | Self::Unknown { .. } => false,
         }
     }
-}
-
-fn succeeds(judgement: &Judgement) -> bool {
-    matches!(judgement.verdict, Verdict::Prefill { .. } | Verdict::Generating { .. })
 }
 
 /// Whether something at a runner explains a scheduler that waits.

@@ -86,6 +86,9 @@ pub struct PromptsView {
     pub longest_tokens: u64,
 }
 
+/// So many of [`ENDPOINTS`], from the first on, ask a model.
+const INFERENCE: usize = 10;
+
 /// The endpoints that are told apart (`ollama server/routes.go`).
 const ENDPOINTS: [&str; 24] = [
     "/api/generate",
@@ -128,6 +131,8 @@ pub(super) struct Traffic {
     slices: [Slice; SLICES],
     /// Since the statistics began.
     totals: Outcomes,
+    /// Of it, what models answered well.
+    served: u64,
     /// When clients left whose requests have not ended yet.
     leaving: Vec<Wall>,
 }
@@ -154,6 +159,7 @@ impl Traffic {
         };
         self.totals.add(status);
         let endpoint = endpoint(&access.path);
+        self.served += u64::from(endpoint < INFERENCE && status < 400);
         let slice = self.slice(access.ended);
         let at = slice.endpoints.iter().position(|(index, ..)| *index == endpoint).unwrap_or_else(|| {
             slice.endpoints.push((endpoint, Outcomes::default(), Histogram::default()));
@@ -166,6 +172,11 @@ impl Traffic {
 
     pub fn prompt(&mut self, now: Wall, prompt_tokens: u64) {
         self.slice(now).prompts.get_or_insert_default().add(prompt_tokens);
+    }
+
+    /// Requests that models answered well since the statistics began.
+    pub fn served(&self) -> u64 {
+        self.served
     }
 
     pub fn totals(&self) -> Outcomes {

@@ -98,6 +98,8 @@ pub struct Runner {
     pub bytes: u64,
     pub delivered: u64,
     pub finished: Vec<FinishedRequest>,
+    /// Requests that it answered since the last look.
+    pub served: u32,
     pub log_progress: Option<LogProgress>,
     pub frozen: Option<Look>,
     pub reset: bool,
@@ -146,6 +148,7 @@ impl Runner {
             bytes: 0,
             delivered: 0,
             finished: Vec::new(),
+            served: 0,
             log_progress: None,
             frozen: None,
             reset: false,
@@ -375,6 +378,7 @@ impl Runner {
         if self.finished.len() == FINISHED_SHOWN {
             self.finished.remove(0);
         }
+        self.served += u32::from(!cancelled);
         self.finished.push(FinishedRequest { at: turn.wall, tokens_generated: tokens, cancelled });
         if !request.gone {
             turn.ended.push(request.client);

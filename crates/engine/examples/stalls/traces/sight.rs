@@ -26,6 +26,7 @@ pub fn nothing() -> Observation {
             waiting: Waiting::default(),
             oldest_wait: Known::unknown("nothing waits"),
             failures: 0,
+            successes: 0,
         },
         machine: MachineSeen {
             swap_in_bytes_per_s: None,
@@ -89,6 +90,7 @@ fn see_server(world: &mut World, seen: &mut ServerSeen) {
         unknown(&mut seen.oldest_wait, "no gateway");
     }
     seen.failures = std::mem::take(&mut world.failures);
+    seen.successes = world.runners.iter_mut().map(|runner| std::mem::take(&mut runner.served)).sum();
 }
 
 fn blank(world: &World, runner: &Runner) -> RunnerSeen {

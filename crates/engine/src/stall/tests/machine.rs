@@ -100,6 +100,7 @@ impl Machine {
                 waiting: Waiting::default(),
                 oldest_wait: Known::unknown("nothing waits"),
                 failures: 0,
+                successes: 0,
             },
             machine: MachineSeen {
                 swap_in_bytes_per_s: Some(0.0),
@@ -211,7 +212,7 @@ impl Machine {
                 self.rungs.push((self.awake_ms / 1_000, judgement.subject.id(), rung));
             }
         }
-        self.server.failures = 0;
+        (self.server.failures, self.server.successes) = (0, 0);
     }
 
     pub fn verdict(&self, number: usize) -> &Verdict {

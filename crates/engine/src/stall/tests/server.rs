@@ -85,6 +85,20 @@ fn failures_alone_are_told_and_restart_nothing() {
 }
 
 #[test]
+fn a_runner_that_generates_does_not_hide_that_every_request_fails_and_one_answer_does() {
+    let mut machine = Machine::new();
+    machine.runners[0].queue.push_back(Job::text(300, 1_000_000));
+    for _ in 0..20 {
+        machine.server.failures = 1;
+        machine.run_for(10);
+    }
+    assert_eq!(machine.server_verdict(), &Verdict::ServerCorrupt);
+    machine.server.successes = 1;
+    machine.run_for(1);
+    assert_ne!(machine.server_verdict(), &Verdict::ServerCorrupt);
+}
+
+#[test]
 fn a_server_whose_runners_are_all_slow_in_a_second_life_too_is_corrupt() {
     let mut machine = Machine::new();
     machine.runners[0].queue.push_back(Job::text(300, 1_000_000));
