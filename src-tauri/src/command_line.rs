@@ -15,6 +15,8 @@ const PROGRAM: &str = "stablehand";
 const USUAL_FOLDERS: [&str; 4] = ["/usr/local/bin", "/opt/homebrew/bin", "/usr/bin", "/bin"];
 /// An install waits for launchd, which may take its time over a job that ends slowly.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Between two looks at a job that is ending.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Runs a verb of `stablehand` that answers with one result.
 ///
@@ -74,6 +76,19 @@ pub async fn first_of(invocations: &[Invocation]) -> Result<(), String> {
         }
     }
     Err(said.join("; "))
+}
+
+/// Waits until this no longer succeeds.
+///
+/// # Errors
+/// When it still does after the time that the daemon may take to finish its work.
+pub async fn until_fails(invocation: &Invocation) -> Result<(), String> {
+    let waited = async {
+        while first_of(std::slice::from_ref(invocation)).await.is_ok() {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waited).await.map_err(|_| format!("no end within {} s", PATIENCE.as_secs()))
 }
 
 /// What opens a text file in the person's editor. That is always this computer's own, also for a simulated machine,

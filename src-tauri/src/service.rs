@@ -48,6 +48,18 @@ pub fn stop(place: &Place) -> Vec<Invocation> {
     }
 }
 
+/// What succeeds as long as the stopped job is still ending, where the stop does not wait for that itself. A start in
+/// that while would be lost with the old job.
+pub fn still_ending(place: &Place) -> Option<Invocation> {
+    match place.system {
+        System::MacOs => {
+            let job = format!("{}/{LABEL}", domain(place));
+            Some(Invocation::new(place.command("/bin/launchctl"), &["print", &job]))
+        }
+        System::Linux => None,
+    }
+}
+
 fn domain(place: &Place) -> String {
     format!("gui/{}", place.uid)
 }

@@ -25,7 +25,7 @@ pub async fn answer(app: &AppHandle, ask: Ask) -> Answer {
         Ask::Install { dry_run } => install(app, dry_run).await,
         Ask::Uninstall { dry_run } => uninstall(app, dry_run).await,
         Ask::StartDaemon => command_service(app, &service::start(&tray.place)).await,
-        Ask::StopDaemon => command_service(app, &service::stop(&tray.place)).await,
+        Ask::StopDaemon => stop_daemon(app).await,
         Ask::Choose { choices } => choose(app, choices),
         Ask::AllowNotifications => allow_notifications(app).await,
         Ask::Dismiss => {
@@ -97,6 +97,16 @@ async fn uninstall(app: &AppHandle, dry_run: bool) -> Result<Answer, Failure> {
 
 fn told(ending: Ending, dry_run: bool, more: Option<String>) -> Answer {
     if dry_run { Answer::Planned { steps: ending.steps.into_iter().chain(more).collect() } } else { Answer::Done }
+}
+
+async fn stop_daemon(app: &AppHandle) -> Result<Answer, Failure> {
+    let tray = app.state::<Tray>();
+    let answer = command_service(app, &service::stop(&tray.place)).await?;
+    if let Some(ending) = service::still_ending(&tray.place) {
+        let gone = command_line::until_fails(&ending).await;
+        gone.map_err(|why| tray.words().failure("service-failed", &[("why", &why)]))?;
+    }
+    Ok(answer)
 }
 
 async fn command_service(app: &AppHandle, invocations: &[service::Invocation]) -> Result<Answer, Failure> {

@@ -6,6 +6,7 @@ import json
 import os
 import queue
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -304,11 +305,19 @@ class Page:
         self._call("POST", f"/session/{self.session}/element/{next(iter(found.values()))}/click")
 
     def close(self):
+        # A tray ends when a person quits it, not with its last window.
+        trays = [pid for pid, name in descendants(self.driver.pid).items() if name == "stablehand-tray"]
         if self.session:
             try:
                 self._call("DELETE", f"/session/{self.session}")
             except (AssertionError, OSError, http.client.HTTPException):
                 pass
+        for pid in trays:
+            try:
+                os.kill(pid, signal.SIGTERM)
+            except ProcessLookupError:
+                continue
+        until("the driver's tray is gone", lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in trays))
         self.driver.terminate()
         self.driver.wait()
 
