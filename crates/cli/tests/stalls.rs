@@ -146,6 +146,15 @@ fn a_blocked_scheduler_is_restarted_under_the_policy_all() {
 }
 
 #[test]
+fn a_server_whose_runners_are_slow_and_break_is_told_and_left_alone() {
+    // Failures may be the requests' own; restarting a server for a client that repeats what cannot work cures nothing.
+    let world = at_work("all");
+    world.fault("serve-corrupt");
+    world.alert("server-corrupt");
+    world.was_left_alone();
+}
+
+#[test]
 fn under_the_policy_alert_nothing_is_signalled() {
     let world = at_work("alert");
     world.fault("runner-stuck");

@@ -243,6 +243,8 @@ pub enum Fact {
     Failures {
         /// How many.
         count: u32,
+        /// How many were answered well meanwhile.
+        succeeded: u32,
         /// Within this span.
         span: Duration,
     },
@@ -340,8 +342,11 @@ impl fmt::Display for Fact {
             Self::PsSilent { span } => {
                 write!(out, "/api/ps has not answered for {}, though /api/version does", Seconds(*span))
             }
-            Self::Failures { count, span } => {
+            Self::Failures { count, succeeded: 0, span } => {
                 write!(out, "{count} requests failed within {} and none succeeded", Clock(*span))
+            }
+            Self::Failures { count, succeeded, span } => {
+                write!(out, "{count} requests failed within {} and {succeeded} succeeded", Clock(*span))
             }
             Self::Rate { tokens_per_s, usual_tokens_per_s: Some(usual) } => {
                 write!(out, "{tokens_per_s:.1} tokens/s, usually {usual:.1}")

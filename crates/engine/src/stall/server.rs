@@ -20,7 +20,8 @@ const VERSION_SILENT_LONGEST: Duration = Duration::from_secs(60);
 const PS_SILENT_LONGEST: Duration = Duration::from_secs(70);
 /// The span within which failures are counted together, and slow runners remembered.
 const FAILURE_SPAN: Duration = Duration::from_secs(600);
-/// So many failures within the span, spread over at least [`FAILURES_SPREAD`], are more than one bad request.
+/// So many failures within the span, spread over at least [`FAILURES_SPREAD`] and no fewer than the successes in it, are
+/// more than one bad request.
 const FAILURES_LEAST: u32 = 5;
 const FAILURES_SPREAD: Duration = Duration::from_secs(60);
 /// A runner is called slow for good after this long.
@@ -37,7 +38,8 @@ pub(super) struct ServerWatch {
     ps_silent_for: Duration,
     ps_silent_while_loading: bool,
     loading_since: Option<Awake>,
-    failures: VecDeque<(Awake, u32)>,
+    /// Requests that failed and that were answered well, by look.
+    ends: VecDeque<(Awake, u32, u32)>,
     slow: BTreeSet<Identity>,
     /// For how long each runner has been slow without an explanation.
     unexplained_for: BTreeMap<Identity, Duration>,
@@ -56,7 +58,7 @@ impl ServerWatch {
             ps_silent_for: Duration::ZERO,
             ps_silent_while_loading: false,
             loading_since: None,
-            failures: VecDeque::new(),
+            ends: VecDeque::new(),
             slow: BTreeSet::new(),
             unexplained_for: BTreeMap::new(),
             verdict: None,
@@ -70,7 +72,7 @@ impl ServerWatch {
     pub(super) fn forgive(&mut self) {
         self.version_silent_for = Duration::ZERO;
         self.ps_silent_for = Duration::ZERO;
-        self.failures.clear();
+        self.ends.clear();
         self.slow.clear();
         self.unexplained_for.clear();
     }
@@ -108,15 +110,12 @@ impl ServerWatch {
         } else {
             self.loading_since = None;
         }
-        while self.failures.front().is_some_and(|(at, _)| now.since(*at) > FAILURE_SPAN) {
-            self.failures.pop_front();
+        while self.ends.front().is_some_and(|(at, ..)| now.since(*at) > FAILURE_SPAN) {
+            self.ends.pop_front();
         }
-        // A token is no answer: a runner that generates may fail all the same.
-        if seen.successes > 0 {
-            self.failures.clear();
-        }
-        if seen.failures > 0 {
-            self.failures.push_back((now, seen.failures));
+        // A token is no end: a runner that generates may fail all the same.
+        if seen.failures > 0 || seen.successes > 0 {
+            self.ends.push_back((now, seen.failures, seen.successes));
         }
         let unexplained = |judgement: &&Judgement| judgement.verdict == Verdict::Slow { why: Why::Unexplained };
         if runners.iter().any(|judgement| matches!(judgement.verdict, Verdict::Generating { tokens_per_s: Some(_) })) {
@@ -192,9 +191,11 @@ impl ServerWatch {
     }
 
     fn corrupt(&self, now: Awake, runners: &[Judgement]) -> Option<Told> {
-        let count: u32 = self.failures.iter().map(|(_, count)| *count).fold(0, u32::saturating_add);
-        let span = self.failures.front().map_or(Duration::ZERO, |(at, _)| now.since(*at));
-        let failing = count >= FAILURES_LEAST && span >= FAILURES_SPREAD;
+        let count = self.ends.iter().fold(0_u32, |sum, (_, failed, _)| sum.saturating_add(*failed));
+        let succeeded = self.ends.iter().fold(0_u32, |sum, (_, _, well)| sum.saturating_add(*well));
+        let first = self.ends.iter().find(|(_, failed, _)| *failed > 0);
+        let span = first.map_or(Duration::ZERO, |(at, ..)| now.since(*at));
+        let failing = count >= FAILURES_LEAST && count >= succeeded && span >= FAILURES_SPREAD;
         let working: Vec<_> = runners.iter().filter(|judgement| judgement.verdict.is_work()).collect();
         let slow = self.slow.len() >= SLOW_LIVES
             && !working.is_empty()
@@ -204,7 +205,7 @@ impl ServerWatch {
         }
         let mut evidence = vec![];
         if failing {
-            evidence.push(Fact::Failures { count, span });
+            evidence.push(Fact::Failures { count, succeeded, span });
         }
         if slow {
             evidence.push(Fact::EveryRunnerSlow { lives: u32::try_from(self.slow.len()).unwrap_or(u32::MAX) });
