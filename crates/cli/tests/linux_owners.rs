@@ -116,5 +116,5 @@ fn the_journal_of_a_unit_gives_the_same_numbers_as_a_log_file() {
     let endpoint = &seen["watched"]["log"]["endpoints"][0];
     assert!(endpoint["p50_ms"].as_u64() > Some(0), "{endpoint}");
     let (_, metrics) = world.text(&["metrics"]);
-    assert!(metrics.contains("stablehand_request_duration_seconds_count"), "{metrics}");
+    assert!(metrics.contains("stablehand_requests_recent"), "{metrics}");
 }

@@ -87,7 +87,13 @@ fn models(watched: &Watched) -> BTreeMap<String, ModelGauges> {
             cpu: Known::unknown("the snapshot does not carry it"),
             prompt_tokens_total: tokens(watched, model, |tokens| &tokens.prompt_total),
             generated_tokens_total: tokens(watched, model, |tokens| &tokens.generated_total),
-            tokens_per_second: Known::unknown("the snapshot does not carry it"),
+            tokens_per_second: match &runner.judged {
+                Some(judged) if judged.verdict == "idle" => Known::Is(0.0),
+                Some(judged) => judged
+                    .tokens_per_s
+                    .map_or_else(|| Known::unknown("no rate of generation is measured now"), Known::Is),
+                None => Known::unknown(NOT_WATCHED),
+            },
         });
         let verdict = runner.judged.as_ref().map_or("unknown", |judged| judged.verdict.as_str());
         *entry.verdicts.entry(verdict.to_owned()).or_insert(0) += 1;
@@ -116,7 +122,7 @@ fn requests(log: &LogSummary) -> RequestGauges {
             .iter()
             .map(|one| {
                 let quantiles = vec![quantile(0.5, one.p50_ms), quantile(0.9, one.p90_ms), quantile(0.99, one.p99_ms)];
-                (one.path.clone(), DurationGauges { quantiles, count_total: one.requests, sum: Duration::ZERO })
+                (one.path.clone(), DurationGauges { quantiles, count: one.requests })
             })
             .collect(),
         refused_total: log.turned_away,

@@ -161,15 +161,13 @@ pub struct RequestGauges {
     pub failed_total: u64,
 }
 
-/// How long the requests of one endpoint took.
+/// How long the requests of one endpoint took, in the window of the log's statistics.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DurationGauges {
     /// Pairs of a quantile (0.5, 0.95, 0.99) and its time.
     pub quantiles: Vec<(f64, Duration)>,
     /// How many there were.
-    pub count_total: u64,
-    /// All their times together.
-    pub sum: Duration,
+    pub count: u64,
 }
 
 /// The history.
@@ -301,8 +299,9 @@ fn queue(page: &mut Page, queue: &QueueGauges) {
 }
 
 fn requests(page: &mut Page, requests: &Known<RequestGauges>) {
-    let mut durations =
-        page.family("request_duration_seconds", Type::Summary, "How long requests took, by the server's log.");
+    // Gauges, for a window that moves on: what a summary calls count and sum would have to grow for ever.
+    let text = "How long requests of the last while took, by the server's log.";
+    let mut durations = page.family("request_duration_seconds", Type::Gauge, text);
     match requests {
         Known::Unknown(_) => durations.unknown(&[]),
         Known::Is(requests) => {
@@ -311,8 +310,15 @@ fn requests(page: &mut Page, requests: &Known<RequestGauges>) {
                     let quantile = page::number(*quantile);
                     durations.sample(&[("endpoint", endpoint), ("quantile", &quantile)], time.as_secs_f64());
                 }
-                durations.sample_of("_sum", &[("endpoint", endpoint)], duration.sum.as_secs_f64());
-                durations.sample_of("_count", &[("endpoint", endpoint)], page::as_float(duration.count_total));
+            }
+        }
+    }
+    let mut counts = page.family("requests_recent", Type::Gauge, "Requests of the last while, by the server's log.");
+    match requests {
+        Known::Unknown(_) => counts.unknown(&[]),
+        Known::Is(requests) => {
+            for (endpoint, duration) in &requests.durations {
+                counts.sample(&[("endpoint", endpoint)], page::as_float(duration.count));
             }
         }
     }

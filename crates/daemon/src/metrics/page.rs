@@ -15,8 +15,6 @@ pub(super) enum Type {
     Gauge,
     /// Only grows, and begins again at zero.
     Counter,
-    /// Quantiles with a sum and a count.
-    Summary,
 }
 
 impl Type {
@@ -24,7 +22,6 @@ impl Type {
         match self {
             Self::Gauge => "gauge",
             Self::Counter => "counter",
-            Self::Summary => "summary",
         }
     }
 }
@@ -68,11 +65,6 @@ pub(super) struct Family<'a> {
 impl Family<'_> {
     /// A sample.
     pub(super) fn sample(&mut self, labels: &[(&str, &str)], value: f64) {
-        self.sample_of("", labels, value);
-    }
-
-    /// A sample of a summary's sum or count.
-    pub(super) fn sample_of(&mut self, ending: &str, labels: &[(&str, &str)], value: f64) {
         let Self { page, name, kind, help, begun } = self;
         let text = &mut page.text;
         // Writing to a string cannot fail.
@@ -81,7 +73,7 @@ impl Family<'_> {
             let help = help.replace('\\', "\\\\").replace('\n', "\\n");
             let _ = write!(text, "# HELP {PREFIX}{name} {help}\n# TYPE {PREFIX}{name} {}\n", kind.word());
         }
-        let _ = write!(text, "{PREFIX}{name}{ending}");
+        let _ = write!(text, "{PREFIX}{name}");
         let labels: Vec<String> =
             labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value))).collect();
         if !labels.is_empty() {

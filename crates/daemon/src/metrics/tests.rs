@@ -15,7 +15,7 @@ fn a_full_page_is_well_formed_and_says_what_it_was_given() {
         page.value("stablehand_request_duration_seconds", &[("endpoint", "/api/chat"), ("quantile", "0.95")]),
         Some(41.5)
     );
-    assert_eq!(page.value("stablehand_request_duration_seconds_count", &[("endpoint", "/api/chat")]), Some(812.0));
+    assert_eq!(page.value("stablehand_requests_recent", &[("endpoint", "/api/chat")]), Some(812.0));
     assert_eq!(page.value("stablehand_error_responses_total", &[("status", "503")]), Some(7.0));
     assert_eq!(page.value("stablehand_build_info", &[("version", "0.1.0"), ("simulated", "false")]), Some(1.0));
     assert!(page.samples.iter().all(|sample| sample.name != "stablehand_unknown"));
@@ -31,12 +31,19 @@ fn what_is_not_known_has_no_sample_and_is_named() {
     model.slots = Known::unknown("its port is closed");
     let page = parse(&exposition(&gauges));
     assert_eq!(page.value("stablehand_memory_used_bytes", &[]), None);
-    for what in ["memory_used_bytes", "swap_in_bytes_per_second", "request_duration_seconds", "error_responses_total"] {
+    let unknown = [
+        "memory_used_bytes",
+        "swap_in_bytes_per_second",
+        "request_duration_seconds",
+        "requests_recent",
+        "error_responses_total",
+    ];
+    for what in unknown {
         assert_eq!(page.value("stablehand_unknown", &[("what", what)]), Some(1.0), "{what}");
     }
     let of_model = [("what", "runner_slots"), ("model", "gemma3:27b")];
     assert_eq!(page.value("stablehand_unknown", &of_model), Some(1.0));
-    assert_eq!(page.samples.iter().filter(|sample| sample.name == "stablehand_unknown").count(), 5);
+    assert_eq!(page.samples.iter().filter(|sample| sample.name == "stablehand_unknown").count(), 6);
 }
 
 #[test]
@@ -69,9 +76,7 @@ fn the_dashboard_shows_every_family_and_nothing_else() {
     let named = named_in_dashboard();
     let invented: Vec<_> = named.difference(&told).collect();
     assert!(invented.is_empty(), "the dashboard names what is not told: {invented:?}");
-    let summary = ["_sum", "_count"];
-    let unseen: Vec<_> =
-        told.difference(&named).filter(|name| !summary.iter().any(|end| name.ends_with(end))).collect();
+    let unseen: Vec<_> = told.difference(&named).collect();
     assert!(unseen.is_empty(), "the dashboard does not show: {unseen:?}");
 }
 
@@ -129,8 +134,7 @@ fn full() -> Gauges {
         quantiles: [(0.5, 9_000), (0.95, 41_500), (0.99, 131_072)]
             .map(|(quantile, time_ms)| (quantile, Duration::from_millis(time_ms)))
             .to_vec(),
-        count_total: 812,
-        sum: Duration::from_secs(10_000),
+        count: 812,
     };
     Gauges {
         version: "0.1.0".to_owned(),
@@ -208,22 +212,20 @@ fn parse(text: &str) -> Parsed {
     assert!(text.ends_with('\n') && !text.contains("\n\n"));
     let mut samples = Vec::new();
     let (mut families, mut seen) = (HashSet::new(), HashSet::new());
-    let mut family: Option<(String, String)> = None;
+    let mut family: Option<String> = None;
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
         if let Some(help) = line.strip_prefix("# HELP ") {
             let (name, words) = help.split_once(' ').unwrap();
             assert!(words.ends_with('.') && families.insert(name.to_owned()), "{line}");
             let kind = lines.next().unwrap().strip_prefix(&format!("# TYPE {name} ")).unwrap();
-            assert!(["gauge", "counter", "summary"].contains(&kind));
+            assert!(["gauge", "counter"].contains(&kind));
             assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
-            family = Some((name.to_owned(), kind.to_owned()));
+            family = Some(name.to_owned());
             continue;
         }
         let sample = parse_sample(line);
-        let (name, kind) = family.as_ref().unwrap();
-        let ending = sample.name.strip_prefix(name.as_str()).unwrap();
-        assert!(ending.is_empty() || (kind == "summary" && ["_sum", "_count"].contains(&ending)), "{line}");
+        assert_eq!(family.as_ref(), Some(&sample.name), "{line}");
         let head = line.rsplit_once(' ').unwrap().0.to_owned();
         assert!(seen.insert(head), "{line} comes twice");
         samples.push(sample);

@@ -202,11 +202,18 @@ fn log_in(world: &World) -> Result<()> {
             wire::ask(world, systemd::SERVICE, &systemd::Request::Boot)?;
         }
     }
-    if notes::owner(world) == Owner::Manual {
+    if notes::owner(world) == Owner::Manual && !comes_by_itself(world) {
         let terminal = world.path("/bin/zsh").display().to_string();
         machine::spawn(world, &[&terminal, "-i"])?;
     }
     Ok(())
+}
+
+/// Whoever sits at the terminal starts a server only where none comes with the login.
+fn comes_by_itself(world: &World) -> bool {
+    let wants = systemd::Scope::User.folder(world).join("default.target.wants");
+    let names = std::fs::read_dir(wants).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    world.marker.os == Os::Linux && names.into_iter().any(|name| name.to_string_lossy().contains("ollama"))
 }
 
 fn log_file(world: &World, name: &str) -> Result<File> {
