@@ -95,7 +95,8 @@ fn memory(watched: &Watched) -> String {
         .to_owned()
     });
     let gpu = shown(&memory.gpu_limit_bytes, |bytes| gibibytes(*bytes));
-    format!("memory {used} of {total}, pressure {pressure}, swap {swap} ({rate} out), GPU may use {gpu}")
+    let heat = if memory.throttled.known() == Some(&true) { ", slowed down by heat" } else { "" };
+    format!("memory {used} of {total}, pressure {pressure}, swap {swap} ({rate} out), GPU may use {gpu}{heat}")
 }
 
 fn queue(watched: &Watched) -> String {

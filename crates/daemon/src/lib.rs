@@ -6,6 +6,7 @@
 //! [`translation`] alone. Verbs that work without a running daemon ([`installation`], [`doctor`], [`server_log`]) are
 //! plain functions here.
 
+mod alerts;
 pub mod configuration;
 mod control;
 pub mod doctor;

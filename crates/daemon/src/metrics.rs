@@ -60,10 +60,10 @@ pub struct MemoryGauges {
     pub total_bytes: Known<u64>,
     /// Used, as Activity Monitor counts it.
     pub used_bytes: Known<u64>,
-    /// Cannot be moved out; `None` where the system has no such count.
-    pub wired_bytes: Option<Known<u64>>,
-    /// Held in compressed form; `None` where the system has no such count.
-    pub compressed_bytes: Option<Known<u64>>,
+    /// Cannot be moved out.
+    pub wired_bytes: Known<u64>,
+    /// Taken by compressed pages.
+    pub compressed_bytes: Known<u64>,
 }
 
 /// Swap.
@@ -205,12 +205,9 @@ fn machine(page: &mut Page, gauges: &Gauges) {
     page.family("memory_total_bytes", Type::Gauge, "Main memory.").bytes(&memory.total_bytes);
     page.family("memory_used_bytes", Type::Gauge, "Main memory in use, as Activity Monitor counts it.")
         .bytes(&memory.used_bytes);
-    if let Some(wired) = &memory.wired_bytes {
-        page.family("memory_wired_bytes", Type::Gauge, "Main memory that cannot be moved out.").bytes(wired);
-    }
-    if let Some(compressed) = &memory.compressed_bytes {
-        page.family("memory_compressed_bytes", Type::Gauge, "Main memory taken by compressed pages.").bytes(compressed);
-    }
+    page.family("memory_wired_bytes", Type::Gauge, "Main memory that cannot be moved out.").bytes(&memory.wired_bytes);
+    page.family("memory_compressed_bytes", Type::Gauge, "Main memory taken by compressed pages.")
+        .bytes(&memory.compressed_bytes);
     page.family("swap_total_bytes", Type::Gauge, "Swap space.").bytes(&swap.total_bytes);
     page.family("swap_used_bytes", Type::Gauge, "Swap space in use.").bytes(&swap.used_bytes);
     page.family("swap_in_bytes_per_second", Type::Gauge, "Rate of reading back from swap.")

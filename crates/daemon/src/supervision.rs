@@ -3,6 +3,7 @@
 //! Nothing in this task waits for the outside: looks and steps run detached and come back as messages, each with the
 //! life that the engine gave it.
 
+use crate::alerts::Alerts;
 use crate::configuration::{Change, Configuration, ConfigurationFile};
 use crate::history::{Entry, History, Kind, detail};
 use crate::interruption::Interruption;
@@ -10,8 +11,8 @@ use crate::looking::{Looker, Seen};
 use crate::watching::{Ask, What};
 use crate::{memory, translation};
 use stablehand_engine::Known;
-use stablehand_engine::alert::desktop::{Desktop, MinuteOfDay};
-use stablehand_engine::alert::{Alert, AlertGate, AlertKind};
+use stablehand_engine::alert::desktop::QuietHours;
+use stablehand_engine::alert::{Alert, AlertKind};
 use stablehand_engine::owner::{AgentKind, Owner, Ownership};
 use stablehand_engine::plan::{Goal, Plan, Refusal, Step, StepFailure, plan};
 use stablehand_engine::setting::{Name, Preset, Values, Verification, verify};
@@ -20,11 +21,10 @@ use stablehand_engine::time::{Awake, Now, Wall};
 use stablehand_ollama::catalogue;
 use stablehand_platform::launchd::adoption;
 use stablehand_platform::machine::{Machine, Os};
-use stablehand_platform::notification;
 use stablehand_platform::survey::Surveyor;
 use stablehand_protocol::Watched;
 use stablehand_protocol::{self as protocol, Ending, Failure, Request, Snapshot};
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -45,8 +45,6 @@ pub struct Command {
 const CONFIGURATION_INTERVAL: Duration = Duration::from_secs(2);
 /// A gap between the two clocks beyond which the machine was asleep.
 const SLEPT: Duration = Duration::from_secs(10);
-/// How many alerts a snapshot carries.
-const ALERTS_KEPT: usize = 20;
 /// What every deadline gets more on a simulated machine, in real time.
 const SIMULATED_SLACK: Duration = Duration::from_secs(10);
 /// How long a plan that is under way may go on after the daemon was told to end; the service managers' own limits
@@ -89,6 +87,7 @@ pub async fn run(
     let (supervisor, effects) = Supervisor::new(now, slack(&machine));
     let mut supervision = Supervision {
         looker: Arc::new(Mutex::new(Looker::with(machine.clone(), surveyor))),
+        alerts: Alerts::new(machine.clone(), history.clone()),
         history,
         configuration: ConfigurationFile::open(&machine),
         interrupted: Interruption::of(&machine),
@@ -105,10 +104,6 @@ pub async fn run(
         performing: HashMap::new(),
         next_wish: 0,
         last: None,
-        gate: AlertGate::default(),
-        desktop: Desktop::default(),
-        alerts: VecDeque::new(),
-        paused_until: None,
         now,
         since: (now.awake, now.wall),
         ending: None,
@@ -135,11 +130,11 @@ pub async fn run(
             }
             Some(command) = inbox.recv() => supervision.command(command).await,
             Some(answer) = returned.recv() => supervision.answer(answer).await,
-            Some(alert) = links.notices.recv() => supervision.notice(alert),
-            Ok(()) = links.standing.changed() => {
-                let standing = links.standing.borrow_and_update().clone();
-                supervision.watched_standing(&standing);
+            Some(alert) = links.notices.recv() => {
+                supervision.alert(alert);
+                supervision.publish();
             }
+            Ok(()) = links.standing.changed() => supervision.alerts.watched(&links.standing.borrow_and_update()),
             Ok(()) = links.watched.changed() => supervision.publish(),
             () = tokio::time::sleep(wait) => supervision.tick().await,
         }
@@ -199,11 +194,7 @@ struct Supervision {
     performing: HashMap<Life, AbortHandle>,
     next_wish: u64,
     last: Option<Arc<Seen>>,
-    gate: AlertGate,
-    desktop: Desktop,
-    alerts: VecDeque<protocol::Alert>,
-    /// A person wants no desktop notification until then.
-    paused_until: Option<Now>,
+    alerts: Alerts,
     /// A restart that is under way, written down.
     interrupted: Interruption,
     now: Now,
@@ -232,7 +223,9 @@ impl Supervision {
             self.event(Event::Changed).await;
         }
         self.event(Event::Tick).await;
-        self.owed_alerts();
+        if self.alerts.pass_owed(self.quiet_hours()) {
+            self.publish();
+        }
     }
 
     async fn answer(&mut self, answer: Answer) {
@@ -401,7 +394,6 @@ impl Supervision {
     /// Drift and rivalry are alerts of their own; they come and go with what the looks show.
     fn watch_standing(&mut self) {
         let Some(seen) = self.last.clone() else { return };
-        let now = self.machine.clock().now().awake;
         if self.is_working() {
             return;
         }
@@ -412,91 +404,33 @@ impl Supervision {
                 self.alert(Alert::new(AlertKind::Drift, message, "stablehand apply"));
             }
             Verification::Proven | Verification::Drift | Verification::Unknown(_) => {
-                self.gate.clear(now, AlertKind::Drift);
+                self.alerts.over(AlertKind::Drift);
             }
         }
         if !matches!(self.supervisor.state(), State::GaveUp { .. }) {
-            self.gate.clear(now, AlertKind::GaveUp);
+            self.alerts.over(AlertKind::GaveUp);
         }
         if !matches!(self.supervisor.state(), State::Silent { .. }) {
-            self.gate.clear(now, AlertKind::ServerSilent);
+            self.alerts.over(AlertKind::ServerSilent);
         }
         match translation::rivalry(&seen.look.ownership) {
             Some(message) => self.alert(Alert::new(AlertKind::Contested, message, "stablehand doctor")),
-            None => self.gate.clear(now, AlertKind::Contested),
+            None => self.alerts.over(AlertKind::Contested),
         }
     }
 
     fn alert(&mut self, alert: Alert) {
-        let now = self.machine.clock().now();
-        if let Some(alert) = self.gate.offer(now.awake, alert) {
-            self.tell(now, alert);
-        }
+        let quiet = self.quiet_hours();
+        self.alerts.offer(alert, quiet);
     }
 
-    /// What had to wait for its minute, or for the end of the quiet hours.
-    fn owed_alerts(&mut self) {
-        let now = self.machine.clock().now();
-        let due = self.gate.due(now.awake);
-        let news = !due.is_empty();
-        for alert in due {
-            self.tell(now, alert);
-        }
-        let quiet = self.is_quiet(now);
-        if let Some(alert) = self.desktop.due(quiet, |kind| self.gate.holds(kind)) {
-            self.show(alert);
-        }
-        if news {
-            self.publish();
-        }
+    fn quiet_hours(&self) -> Option<QuietHours> {
+        self.configuration.current().quiet
     }
 
-    fn tell(&mut self, now: Now, alert: Alert) {
-        tracing::warn!(kind = alert.kind.word(), message = %alert.message, action = %alert.action, "alert");
-        self.alerts.push_back(translation::alert(&alert, now.wall));
-        while self.alerts.len() > ALERTS_KEPT {
-            self.alerts.pop_front();
-        }
-        let quiet = self.is_quiet(now);
-        self.history.note(Entry {
-            at: now.wall,
-            kind: Kind::Alert,
-            subject: alert.kind.word().to_owned(),
-            words: alert.message.clone(),
-            detail_json: detail::alert(&alert, quiet).to_string(),
-        });
-        match self.desktop.tell(quiet, alert) {
-            Some(alert) => self.show(alert),
-            None => tracing::info!("no desktop notification: quiet hours"),
-        }
-    }
-
-    fn show(&self, alert: Alert) {
-        tracing::info!(kind = alert.kind.word(), message = %alert.message, "desktop notification");
-        let machine = self.machine.clone();
-        tokio::spawn(async move {
-            if let Err(reason) = notification::deliver(&machine, &alert).await {
-                // The alert stands in every snapshot all the same.
-                tracing::debug!(%reason, "no desktop notification");
-            }
-        });
-    }
-
-    fn is_quiet(&self, now: Now) -> bool {
-        let quiet = self.configuration.current().quiet.zip(minute_of_day(now.wall));
-        self.paused_until.is_some_and(|until| now.awake < until.awake)
-            || quiet.is_some_and(|(hours, minute)| hours.hold_at(minute))
-    }
-
-    /// A new pause takes the place of the one before.
     fn pause_alerts(&mut self, span: Duration) -> Ending {
-        let now = self.machine.clock().now();
-        self.paused_until = (!span.is_zero()).then(|| Now { awake: now.awake + span, wall: later(now.wall, span) });
+        let words = self.alerts.pause(span);
         self.publish();
-        let words = match self.paused_until {
-            Some(_) => format!("no desktop notifications for {} min; alerts are kept", span.as_secs().div_ceil(60)),
-            None => "desktop notifications are delivered again".to_owned(),
-        };
         Ending {
             steps: vec![words],
             simulated: translation::simulated(&self.machine),
@@ -513,27 +447,6 @@ impl Supervision {
         Ending { simulated: translation::simulated(&self.machine), ..ending }
     }
 
-    /// What was watched and is worth telling.
-    fn notice(&mut self, alert: Alert) {
-        self.alert(alert);
-        self.publish();
-    }
-
-    /// What whoever watches told of and does not see any more is gone.
-    fn watched_standing(&mut self, standing: &BTreeSet<AlertKind>) {
-        let now = self.machine.clock().now().awake;
-        self.gate.clear_all(now, |kind| match kind {
-            AlertKind::Stall(_) | AlertKind::UnexpectedModel | AlertKind::MemoryBudget => !standing.contains(&kind),
-            AlertKind::GaveUp
-            | AlertKind::ServerSilent
-            | AlertKind::LoginRace
-            | AlertKind::Drift
-            | AlertKind::Contested
-            | AlertKind::Recovery(_)
-            | AlertKind::SinceQuiet => false,
-        });
-    }
-
     fn publish(&self) {
         self.told_configuration.send_if_modified(|told| {
             let news = told != self.configuration.current();
@@ -548,8 +461,8 @@ impl Supervision {
             supervisor: &self.supervisor,
             since: self.since.1,
             seen,
-            alerts: &self.alerts,
-            alerts_paused_until: self.paused_until.filter(|until| self.now.awake < until.awake).map(|until| until.wall),
+            alerts: self.alerts.last(),
+            alerts_paused_until: self.alerts.paused_until(self.now),
             watched: self.watched.borrow().clone(),
             configuration: &self.configuration,
         });
@@ -804,16 +717,6 @@ impl Supervision {
             let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
         });
     }
-}
-
-fn later(wall: Wall, span: Duration) -> Wall {
-    Wall::from_unix_ms(wall.unix_ms.saturating_add(i64::try_from(span.as_millis()).unwrap_or(i64::MAX)))
-}
-
-/// In the time zone of this machine.
-fn minute_of_day(wall: Wall) -> Option<MinuteOfDay> {
-    let local = jiff::Timestamp::from_millisecond(wall.unix_ms).ok()?.to_zoned(jiff::tz::TimeZone::system());
-    MinuteOfDay::new(local.hour().unsigned_abs().into(), local.minute().unsigned_abs().into())
 }
 
 /// What a person should know who hands a server over where no service manager can keep it.

@@ -94,7 +94,7 @@ pub async fn run(
     let (answers, mut returned) = mpsc::channel(64);
     let now = machine.clock().now();
     let policy = links.configuration.borrow().policy;
-    let mut eye = Eye::new(Observer::new(machine.clone(), Arc::clone(&surveyor)));
+    let mut eye = Eye::new(machine.clone(), Arc::clone(&surveyor));
     let mut watching = Watching {
         deeds: Deeds::new(machine.clone(), surveyor, links.restarts.clone(), answers),
         machine,
@@ -137,13 +137,11 @@ pub async fn run(
                 watching.event(&links, event).await;
             }
             // A runner that does not answer holds up a look, and nothing else.
-            observed = eye.result(), if eye.looks() => match observed {
-                Some(observed) => watching.take_in(&links, observed).await,
-                None => {
-                    tracing::error!("the look at runners and memory broke; nothing is watched any more");
-                    return;
+            observed = eye.result(), if eye.looks() => {
+                if let Some(observed) = observed {
+                    watching.take_in(&links, observed).await;
                 }
-            },
+            }
             // Whoever begins to look gets a fresh picture.
             _ = links.lookers.changed(), if !eye.looks() => watching.begin_look(&links, &mut eye).await,
             () = tokio::time::sleep(next_look), if !eye.looks() => watching.begin_look(&links, &mut eye).await,
@@ -156,13 +154,15 @@ pub async fn run(
 
 /// What looks, and the look that is under way.
 struct Eye {
+    machine: Machine,
+    surveyor: Arc<Mutex<Surveyor>>,
     observer: Option<Observer>,
     look: Option<JoinHandle<(Observer, Observed)>>,
 }
 
 impl Eye {
-    fn new(observer: Observer) -> Self {
-        Self { observer: Some(observer), look: None }
+    fn new(machine: Machine, surveyor: Arc<Mutex<Surveyor>>) -> Self {
+        Self { machine, surveyor, observer: None, look: None }
     }
 
     fn looks(&self) -> bool {
@@ -170,7 +170,8 @@ impl Eye {
     }
 
     fn begin(&mut self, seen: Arc<Seen>) {
-        let Some(mut observer) = self.observer.take() else { return };
+        let new = || Observer::new(self.machine.clone(), Arc::clone(&self.surveyor));
+        let mut observer = self.observer.take().unwrap_or_else(new);
         self.look = Some(tokio::spawn(async move {
             let observed = observer.observe(&seen).await;
             (observer, observed)
@@ -179,10 +180,19 @@ impl Eye {
 
     /// What was seen; `None` when no look is under way, or it broke. Nothing is lost when nobody waits to the end.
     async fn result(&mut self) -> Option<Observed> {
-        let (observer, observed) = self.look.as_mut()?.await.ok()?;
+        let looked = self.look.as_mut()?.await;
+        // In any case: a finished task must not be waited for again.
         self.look = None;
-        self.observer = Some(observer);
-        Some(observed)
+        match looked {
+            Ok((observer, observed)) => {
+                self.observer = Some(observer);
+                Some(observed)
+            }
+            Err(broken) => {
+                tracing::error!(%broken, "a look at runners and memory broke; the next one begins anew, without what was counted so far");
+                None
+            }
+        }
     }
 }
 

@@ -45,6 +45,12 @@ pub struct Memory {
     pub total_bytes: Known<u64>,
     /// In use, as Activity Monitor counts it.
     pub used_bytes: Known<u64>,
+    /// Cannot be paged out.
+    pub wired_bytes: Known<u64>,
+    /// Main memory that holds compressed pages.
+    pub compressed_bytes: Known<u64>,
+    /// Size of the swap space; macOS lets it grow and shrink.
+    pub swap_total_bytes: Known<u64>,
     /// Swap in use.
     pub swap_used_bytes: Known<u64>,
     /// Read back from swap.
@@ -59,6 +65,8 @@ pub struct Memory {
     pub gpu_used_bytes: Known<u64>,
     /// How busy the GPU is.
     pub gpu_percent: Known<u32>,
+    /// Heat slows the machine down.
+    pub throttled: Known<bool>,
 }
 
 /// Requests that wait; an interval, because a kept-open connection looks like a waiting request.
@@ -105,6 +113,8 @@ pub struct WatchedRunner {
     pub slots_busy: Known<u32>,
     /// Memory of its own; mapped weights may be missing from it.
     pub footprint_bytes: Known<u64>,
+    /// CPU time of all its threads since it started, whole seconds.
+    pub cpu_s: Known<u64>,
     /// Until when it stays loaded, RFC 3339; `null` when `/api/ps` does not list it.
     pub listed_until: Known<Option<String>>,
 }

@@ -54,6 +54,9 @@ pub fn watched(runners: Vec<WatchedRunner>) -> Watched {
         memory: Memory {
             total_bytes: Known::Is(64 << 30),
             used_bytes: Known::Is(32 << 30),
+            wired_bytes: Known::unknown("not asked"),
+            compressed_bytes: Known::unknown("not asked"),
+            swap_total_bytes: Known::unknown("not asked"),
             swap_used_bytes: Known::Is(0),
             swap_in_bytes_per_s: Known::Is(0.0),
             swap_out_bytes_per_s: Known::Is(0.0),
@@ -61,6 +64,7 @@ pub fn watched(runners: Vec<WatchedRunner>) -> Watched {
             gpu_limit_bytes: Known::unknown("not asked"),
             gpu_used_bytes: Known::unknown("not asked"),
             gpu_percent: Known::unknown("not asked"),
+            throttled: Known::unknown("not asked"),
         },
         queue: Queue { at_least: Known::Is(0), at_most: Known::Is(0), clients: Known::Is(vec![]) },
         runners,
@@ -80,6 +84,7 @@ pub fn runner(model: &str, busy: u32, judged: Option<Judged>) -> WatchedRunner {
         slots: Known::Is(1),
         slots_busy: Known::Is(busy),
         footprint_bytes: Known::unknown("not asked"),
+        cpu_s: Known::unknown("not asked"),
         listed_until: Known::Is(None),
     }
 }

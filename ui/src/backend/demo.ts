@@ -308,6 +308,7 @@ function runner(model: string, verdict: Judged, more: Partial<WatchedRunner> = {
     slots: 1,
     slots_busy: verdict.verdict === 'idle' ? 0 : 1,
     footprint_bytes: 6.1 * GIB,
+    cpu_s: 95,
     listed_until: ahead(252),
     ...more,
   };
@@ -319,6 +320,9 @@ function watched(runners: WatchedRunner[], more: Partial<Watched> = {}): Watched
     memory: {
       total_bytes: 64 * GIB,
       used_bytes: 41.8 * GIB,
+      wired_bytes: 4.2 * GIB,
+      compressed_bytes: 1.1 * GIB,
+      swap_total_bytes: 0,
       swap_used_bytes: 0,
       swap_in_bytes_per_s: 0,
       swap_out_bytes_per_s: 0,
@@ -326,6 +330,7 @@ function watched(runners: WatchedRunner[], more: Partial<Watched> = {}): Watched
       gpu_limit_bytes: 48 * GIB,
       gpu_used_bytes: 29.1 * GIB,
       gpu_percent: 94,
+      throttled: false,
     },
     queue: { at_least: 0, at_most: 0, clients: [] },
     runners,
@@ -443,6 +448,9 @@ function hung(): Scene {
         memory: {
           total_bytes: 64 * GIB,
           used_bytes: 62.6 * GIB,
+          wired_bytes: 6.9 * GIB,
+          compressed_bytes: 14.3 * GIB,
+          swap_total_bytes: 12 * GIB,
           swap_used_bytes: 11.4 * GIB,
           swap_in_bytes_per_s: 22 * 2 ** 20,
           swap_out_bytes_per_s: 180 * 2 ** 20,
@@ -450,6 +458,7 @@ function hung(): Scene {
           gpu_limit_bytes: 48 * GIB,
           gpu_used_bytes: 45.9 * GIB,
           gpu_percent: 0,
+          throttled: false,
         },
         queue: {
           at_least: 3,

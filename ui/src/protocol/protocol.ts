@@ -335,6 +335,18 @@ total_bytes: Known<number>,
  */
 used_bytes: Known<number>, 
 /**
+ * Cannot be paged out.
+ */
+wired_bytes: Known<number>, 
+/**
+ * Main memory that holds compressed pages.
+ */
+compressed_bytes: Known<number>, 
+/**
+ * Size of the swap space; macOS lets it grow and shrink.
+ */
+swap_total_bytes: Known<number>, 
+/**
  * Swap in use.
  */
 swap_used_bytes: Known<number>, 
@@ -361,7 +373,11 @@ gpu_used_bytes: Known<number>,
 /**
  * How busy the GPU is.
  */
-gpu_percent: Known<number>, };
+gpu_percent: Known<number>, 
+/**
+ * Heat slows the machine down.
+ */
+throttled: Known<boolean>, };
 
 /**
  * What a model can cost at most with the desired settings.
@@ -934,6 +950,10 @@ slots_busy: Known<number>,
  * Memory of its own; mapped weights may be missing from it.
  */
 footprint_bytes: Known<number>, 
+/**
+ * CPU time of all its threads since it started, whole seconds.
+ */
+cpu_s: Known<number>, 
 /**
  * Until when it stays loaded, RFC 3339; `null` when `/api/ps` does not list it.
  */

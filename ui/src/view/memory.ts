@@ -26,12 +26,14 @@ export function memory(snapshot: Snapshot, speech: Speech): Bar[] {
   const used = figure(seen.used_bytes);
   const level = figure(seen.pressure_level);
   const strain = level === 4 ? 'bad' : level === 2 ? 'warn' : 'none';
+  const notes = level === undefined ? [] : [speech.known(`memory.pressure.${level}`, String(level))];
+  if (seen.throttled === true) notes.push(say('memory.heat'));
   if (total !== undefined && used !== undefined && total > 0)
     bars.push({
       label: say('memory.heading'),
       part: Math.min(1, used / total),
       value: of(used, total),
-      notes: level === undefined ? [] : [speech.known(`memory.pressure.${level}`, String(level))],
+      notes,
       strain,
     });
   const swap = figure(seen.swap_used_bytes);

@@ -206,6 +206,12 @@ describe('memory', () => {
     ]);
   });
 
+  test('heat is told beside the pressure', () => {
+    const hot = structuredClone(snapshot('hung'));
+    if (hot.watched) hot.watched.memory.throttled = true;
+    expect(memory(hot, english)[0]?.notes).toEqual(['critical', 'slowed down by heat']);
+  });
+
   test('what is not known has no bar', () => {
     expect(memory(snapshot('unknown'), english).map((bar) => bar.label)).toEqual(['Memory']);
     expect(memory(snapshot('bare'), english)).toEqual([]);

@@ -50,12 +50,11 @@ fn what_is_not_known_has_no_sample_and_is_named() {
 fn what_does_not_exist_here_is_neither_told_nor_unknown() {
     let mut gauges = full();
     gauges.gpu = None;
-    gauges.memory.wired_bytes = None;
     gauges.models.clear();
     gauges.history = None;
     let text = exposition(&gauges);
     parse(&text);
-    for name in ["gpu_", "wired", "runner_slots", "history_", "unknown{"] {
+    for name in ["gpu_", "runner_slots", "history_", "unknown{"] {
         assert!(!text.contains(name), "{name} in\n{text}");
     }
 }
@@ -143,8 +142,8 @@ fn full() -> Gauges {
         memory: MemoryGauges {
             total_bytes: Known::Is(64 * gib),
             used_bytes: Known::Is(48 * gib),
-            wired_bytes: Some(Known::Is(5 * gib)),
-            compressed_bytes: Some(Known::Is(3 * gib)),
+            wired_bytes: Known::Is(5 * gib),
+            compressed_bytes: Known::Is(3 * gib),
         },
         swap: SwapGauges {
             total_bytes: Known::Is(4 * gib),

@@ -16,6 +16,7 @@ use stablehand_protocol::{
     self as protocol, Judged, LogSummary, Memory, Queue, QueueClient, Recovery, Watched, WatchedRunner,
 };
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// The observation as a copy for clients.
 pub fn watched(machine: &Machine, now: Now, observed: &Observed, judgements: &[Judgement], policy: Policy) -> Watched {
@@ -25,6 +26,9 @@ pub fn watched(machine: &Machine, now: Now, observed: &Observed, judgements: &[J
         memory: Memory {
             total_bytes: wire(&sample.memory.total_bytes),
             used_bytes: wire(&sample.memory.used_bytes),
+            wired_bytes: wire(&sample.memory.wired_bytes),
+            compressed_bytes: wire(&sample.memory.compressed_bytes),
+            swap_total_bytes: wire(&sample.memory.swap_total_bytes),
             swap_used_bytes: wire(&sample.memory.swap_used_bytes),
             swap_in_bytes_per_s: wire(&sample.memory.swap_in.bytes_per_s),
             swap_out_bytes_per_s: wire(&sample.memory.swap_out.bytes_per_s),
@@ -32,6 +36,7 @@ pub fn watched(machine: &Machine, now: Now, observed: &Observed, judgements: &[J
             gpu_limit_bytes: wire(&observed.gpu_limit_bytes(machine)),
             gpu_used_bytes: wire(&sample.gpu.in_use_bytes),
             gpu_percent: wire(&sample.gpu.utilisation_percent),
+            throttled: wire(&sample.thermal.throttled),
         },
         queue: Queue {
             at_least: wire(&observed.waiting.as_ref().map(|waiting| waiting.at_least)),
@@ -119,6 +124,7 @@ fn watched_runner(runner: &RunnerSeen, judgements: &[Judgement], now: Awake) -> 
         slots: wire(&runner.slots.as_ref().map(|slots| u32::try_from(slots.len()).unwrap_or(u32::MAX))),
         slots_busy: wire(&runner.slots.as_ref().map(|slots| busy(slots))),
         footprint_bytes: wire(&runner.footprint_bytes),
+        cpu_s: wire(&runner.cpu.as_ref().map(Duration::as_secs)),
         listed_until: wire(&runner.listed.as_ref().map(|listing| match listing {
             Listing::Absent => None,
             Listing::Until(at) => Some(rfc3339(*at)),
@@ -165,7 +171,7 @@ fn clients(open: &[Connection], now: Awake) -> Vec<QueueClient> {
 }
 
 fn summary(view: &LogView) -> LogSummary {
-    let ms = |span: std::time::Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     LogSummary {
         endpoints: view
             .endpoints
