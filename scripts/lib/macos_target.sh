@@ -13,7 +13,8 @@ TOOLS="${XDG_CACHE_HOME:-$HOME/.cache}/stablehand-build"
 # The oldest macOS that the programs are built for.
 export MACOSX_DEPLOYMENT_TARGET=11.0
 # Frameworks and libraries of macOS that our crates name; the link needs their names alone.
-FRAMEWORKS=(AppKit CoreFoundation CoreServices Foundation IOKit Metal OpenDirectory Security SystemConfiguration)
+FRAMEWORKS=(AppKit ApplicationServices Carbon Cocoa CoreFoundation CoreGraphics CoreLocation CoreServices CoreVideo
+    Foundation IOKit Metal Network OpenDirectory QuartzCore Security SystemConfiguration UserNotifications WebKit)
 LIBRARIES=(objc:/usr/lib/libobjc.A.dylib sqlite3:/usr/lib/libsqlite3.dylib)
 
 # Decides who gives the standard library for a macOS target, and brings it: prints `rustup` or `debian`.
@@ -94,12 +95,14 @@ with_a_page_of_any_kind() {
     export TAURI_CONFIG="{\"build\":{\"frontendDist\":\"$page\"}}"
 }
 
-# Real programs for a macOS target, and a look into them: they ask for nothing that macOS does not have.
+# Real programs for a macOS target, and a look into them: they ask for nothing that macOS does not have. They lie in
+# linked_for_macos TARGET PROFILE afterwards.
 link_for_macos() {
-    local target=$1 std program
+    local target=$1 profile=$2 std program
+    shift 2
     std=$(provide_macos_std "$target") || return 1
     provide_zig || return 1
-    say "linking for $target with the standard library of $std"
+    say "linking $* for $target with the standard library of $std"
     (
         export CARGO_TARGET_DIR="$ROOT/target-darwin-link"
         local stubs="$CARGO_TARGET_DIR/stubs" flags
@@ -107,11 +110,40 @@ link_for_macos() {
         flags="-Lnative=$stubs/usr/lib -Lframework=$stubs/System/Library/Frameworks"
         flags="$flags -Clink-arg=-Wl,-undefined,dynamic_lookup"
         export "CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$target")_RUSTFLAGS=$flags"
-        cargo_for_macos "$std" zigbuild --locked --target "$target" --bin stablehand --bin stablehand-sim
-        for program in stablehand stablehand-sim; do
-            python3 "$ROOT/scripts/lib/mach_o.py" "$CARGO_TARGET_DIR/$target/debug/$program"
+        with_an_objcopy_for_macos
+        for program in "$@"; do
+            # shellcheck disable=SC2046
+            cargo_for_macos "$std" zigbuild --locked --profile "$profile" --target "$target" $(selected "$program")
+        done
+        for program in "$@"; do
+            python3 "$ROOT/scripts/lib/mach_o.py" "$(linked_for_macos "$target" "$profile")/$program"
         done
     )
+}
+
+# Where a linked program lies.
+linked_for_macos() {
+    local folder=$2
+    [ "$folder" != dev ] || folder=debug
+    echo "$ROOT/target-darwin-link/$1/$folder"
+}
+
+# The words that make cargo build one program as it is given to people.
+selected() {
+    case "$1" in
+        stablehand-tray) echo --package stablehand-tray --features custom-protocol ;;
+        *) echo --bin "$1" ;;
+    esac
+}
+
+# Rust strips programs for macOS with an objcopy of LLVM, which rustup brings and Debian has under another name.
+with_an_objcopy_for_macos() {
+    local objcopy folder="$CARGO_TARGET_DIR/objcopy"
+    objcopy=$(command -v llvm-objcopy) || { on_debian && apt_install llvm && objcopy=$(command -v llvm-objcopy); } ||
+        return 1
+    mkdir -p "$folder"
+    ln -sf "$objcopy" "$folder/rust-objcopy"
+    export PATH="$folder:$PATH"
 }
 
 # Runs a cargo verb with the standard library for macOS of the one that was chosen.

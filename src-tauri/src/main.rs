@@ -39,6 +39,8 @@ fn main() -> ExitCode {
             let _ = writeln!(std::io::stdout(), "stablehand-tray {}", env!("CARGO_PKG_VERSION"));
             return ExitCode::SUCCESS;
         }
+        #[cfg(target_os = "linux")]
+        Some(shell::page_process::VERB) if arguments.len() == 1 => return told(shell::page_process::run()),
         Some(_) | None => {}
     }
     let wish = match Wish::parse(&arguments) {
@@ -48,7 +50,11 @@ fn main() -> ExitCode {
             return ExitCode::from(USAGE_CODE);
         }
     };
-    match run(wish) {
+    told(run(wish))
+}
+
+fn told(outcome: Result<(), String>) -> ExitCode {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             aside(&format!("stablehand-tray: {why}\n"));

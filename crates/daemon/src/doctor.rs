@@ -14,6 +14,9 @@ use stablehand_platform::server_log::{LogSource, server_log};
 use stablehand_platform::{console, layers};
 use stablehand_protocol::{Failure, Snapshot};
 
+/// Switches on the counters of a `llama-server` (`--metrics`), for all runners of a server.
+const COUNTER: &str = "LLAMA_ARG_ENDPOINT_METRICS";
+
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -88,6 +91,7 @@ pub async fn examine(place: &Place) -> Vec<Finding> {
     }
     let file = ConfigurationFile::open(machine);
     findings.push(configuration(&file));
+    findings.extend(counter(&file));
     let owner = owner(machine, &mut findings).await;
     if machine.os() == Os::MacOs {
         findings.push(session(machine).await);
@@ -123,6 +127,24 @@ fn configuration(file: &ConfigurationFile) -> Finding {
             Finding::new("config", Severity::Good, message, "")
         }
     }
+}
+
+/// One variable of the runners tells a stall apart in seconds; it is nobody's default.
+fn counter(file: &ConfigurationFile) -> Option<Finding> {
+    let configuration = file.current();
+    let asked = configuration.desired.keys().any(|name| name.as_str() == COUNTER);
+    let known = file.failure().is_none() && !configuration.unknown;
+    (known && !asked).then(|| {
+        Finding::new(
+            "runner-counter",
+            Severity::Note,
+            format!(
+                "{COUNTER} is not desired, so runners (Ollama 0.30 and newer) do not count their work; a stall of a \
+                     model that was never seen at work can take minutes longer to be told"
+            ),
+            format!("`stablehand settings set {COUNTER}=1`, then `stablehand apply`"),
+        )
+    })
 }
 
 async fn owner(machine: &Machine, findings: &mut Vec<Finding>) -> Option<Owner> {

@@ -1,8 +1,11 @@
 //! The window system: one task follows the daemon, the main thread draws.
 
 mod answer;
+mod carrier;
 mod daemon;
+mod frames;
 mod icons;
+mod page;
 mod state;
 mod tray;
 #[cfg(target_os = "linux")]
@@ -16,32 +19,24 @@ use crate::notify;
 use crate::place::Place;
 use crate::popover;
 use crate::{aside, face};
-use stablehand_protocol::face::{Ask, EVENT, Matter};
+#[cfg(target_os = "linux")]
+pub use carrier::page_process;
+use stablehand_protocol::face::Matter;
 use state::Tray;
-use tauri::{AppHandle, Emitter, Manager, RunEvent, WindowEvent};
-
-/// The popover's label.
-const POPOVER: &str = "popover";
-
-/// The page's one command.
-#[tauri::command]
-async fn ask(app: AppHandle, ask: Ask) -> stablehand_protocol::face::Answer {
-    answer::answer(&app, ask).await
-}
+use tauri::{AppHandle, Manager, RunEvent};
 
 /// Runs until the person quits.
 ///
 /// # Errors
 /// When there is no window system to run in.
 pub fn run(place: Place, first: First, wish: Wish) -> tauri::Result<()> {
-    let app = tauri::Builder::default()
+    let app = carrier::prepare(tauri::Builder::default())
         .manage(Tray::new(place))
-        .invoke_handler(tauri::generate_handler![ask])
         .setup(move |app| {
             begin(app.handle(), first, wish)?;
             Ok(())
         })
-        .build(tauri::generate_context!())?;
+        .build(page::context())?;
     app.run(on_event);
     Ok(())
 }
@@ -68,16 +63,12 @@ fn on_event(app: &AppHandle, event: RunEvent) {
     match event {
         // The last window is gone; only a person ends this program, through `exit`.
         RunEvent::ExitRequested { code: None, api, .. } => api.prevent_exit(),
-        RunEvent::WindowEvent { label, event: WindowEvent::Focused(false), .. } if label == POPOVER => {
-            window::step(app, popover::Event::Blurred);
-        }
-        RunEvent::WindowEvent { label, event: WindowEvent::CloseRequested { api, .. }, .. } if label == POPOVER => {
-            api.prevent_close();
-            window::step(app, popover::Event::Closed);
-        }
         // The app was opened again in the Finder.
         #[cfg(target_os = "macos")]
         RunEvent::Reopen { .. } => come_for(app, None),
+        #[cfg(target_os = "macos")]
+        event => page::on_event(app, &event),
+        #[cfg(not(target_os = "macos"))]
         _ => {}
     }
 }
@@ -128,8 +119,7 @@ fn changed(app: &AppHandle) {
     let tray = app.state::<Tray>();
     let view = tray.view();
     if tray.is_popover_shown() {
-        // The page asks for the view when it begins, so that nothing is lost before it listens.
-        let _ = app.emit_to(POPOVER, EVENT, &view);
+        carrier::tell(app, &view);
     }
     let drawn = app.clone();
     on_main(app, move || tray::draw(&drawn, &view));

@@ -5,7 +5,6 @@ use super::{answer, changed, icons, window};
 use crate::face::icon::{Shape, icon};
 use crate::face::menu::{Item, Menu, menu};
 use crate::face::title::title;
-use crate::placement::Area;
 use crate::popover;
 use stablehand_protocol::face::View;
 use std::sync::{Mutex, PoisonError};
@@ -255,8 +254,10 @@ fn on_click(app: &AppHandle, event: TrayIconEvent) {
     }
 }
 
-/// Where the icon is, in physical pixels; unknown where the system does not tell.
-pub fn icon_area(app: &AppHandle) -> Option<Area> {
+/// Where the icon is, in physical pixels; Linux tells nobody.
+#[cfg(target_os = "macos")]
+pub fn icon_area(app: &AppHandle) -> Option<crate::placement::Area> {
+    use crate::placement::Area;
     let rect = app.tray_by_id(NAME)?.rect().ok()??;
     let position = rect.position.to_physical::<f64>(1.0);
     let size = rect.size.to_physical::<f64>(1.0);
