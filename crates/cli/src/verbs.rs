@@ -5,6 +5,7 @@ use crate::paint::Paint;
 use crate::{demo, text, watched};
 use serde::Serialize;
 use stablehand_daemon::doctor::{self, Finding, Severity};
+use stablehand_daemon::installation::Report;
 use stablehand_daemon::{HistoryForm, Place, installation, server_log};
 use stablehand_protocol::client::{Client, ClientError};
 use stablehand_protocol::{Ending, Event, Failure, Outcome, Request, Setting, Snapshot};
@@ -325,15 +326,10 @@ async fn examine(place: &Place, client: &Client, voice: Voice) -> Result<ExitCod
     }))
 }
 
-fn changes(
-    place: &Place,
-    voice: Voice,
-    done: Result<Vec<String>, Failure>,
-    dry_run: bool,
-) -> Result<ExitCode, Failure> {
-    let steps = done?;
+fn changes(place: &Place, voice: Voice, done: Result<Report, Failure>, dry_run: bool) -> Result<ExitCode, Failure> {
+    let Report { steps, notes } = done?;
     let outcome = if dry_run { Outcome::Planned } else { Outcome::Changed };
-    let mut ending = Ending { steps, simulated: place.simulated(), ..Ending::new(outcome) };
+    let mut ending = Ending { steps, notes, simulated: place.simulated(), ..Ending::new(outcome) };
     if ending.steps.is_empty() {
         ending.notes.push("nothing to do".to_owned());
     }

@@ -127,6 +127,10 @@ fn uninstall_leaves_nothing_of_ours_and_puts_adopted_files_back() {
     std::fs::create_dir_all(world.agents()).unwrap();
     std::fs::write(&setter, text).unwrap();
     assert_eq!(world.text(&["install"]).0, 0);
+    let command = world.file("/usr/local/bin/stablehand");
+    assert_eq!(std::fs::read_link(&command).unwrap().file_name().unwrap(), "stablehand");
+    let menu = world.agents().join("dev.stablehand.tray.plist");
+    std::fs::write(&menu, "").unwrap();
     let ending = world.apply_serial();
     assert_eq!(ending["outcome"], "proven", "{ending}");
     assert!(!setter.exists(), "two setters would fight");
@@ -137,6 +141,7 @@ fn uninstall_leaves_nothing_of_ours_and_puts_adopted_files_back() {
     assert_eq!(std::fs::read_to_string(&setter).unwrap(), text);
     let ours: Vec<_> = walk(&world.file("/Users/sim")).into_iter().filter(|path| path.contains("stablehand")).collect();
     assert!(ours.is_empty(), "{ours:?}");
+    assert!(command.symlink_metadata().is_err() && world.file("/usr/local/bin/ollama").exists());
 }
 
 fn walk(folder: &std::path::Path) -> Vec<String> {

@@ -10,7 +10,7 @@ use stablehand_platform::launchd::launchctl;
 use stablehand_platform::machine::{Machine, Os};
 use stablehand_platform::paths::{Paths, stablehand_files};
 use stablehand_platform::publish::PUBLISHED_AT;
-use stablehand_platform::{carry_out, install_changes, uninstall_changes};
+use stablehand_platform::{carry_out, command_link, install_changes, install_notes, uninstall_changes};
 use stablehand_protocol::Failure;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -26,18 +26,32 @@ const DAEMON_START: Duration = Duration::from_secs(15);
 const PUBLISH_TRIES: u32 = 12;
 const PUBLISH_PAUSE: Duration = Duration::from_secs(5);
 
-/// Makes the service manager run the daemon at every login. Returns what was (or would be) done, in words.
+/// What was (or would be) done, in words.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Each change.
+    pub steps: Vec<String>,
+    /// What a person should know besides.
+    pub notes: Vec<String>,
+}
+
+/// Makes the service manager run the daemon at every login, and `stablehand` a command in a terminal.
 ///
 /// # Errors
 /// When a file is in the way or cannot be written; what was done before stands in the message.
-pub async fn install(place: &Place, dry_run: bool) -> Result<Vec<String>, Failure> {
+pub async fn install(place: &Place, dry_run: bool) -> Result<Report, Failure> {
     let machine = place.machine();
-    let program = lasting_program()?;
-    let changes = install_changes(machine, &program).map_err(|failure| failure_of(&failure))?;
-    let mut words: Vec<String> = changes.iter().map(ToString::to_string).collect();
+    let program = command_link::behind(machine, lasting_program()?);
+    let mut changes = install_changes(machine, &program).map_err(|failure| failure_of(&failure))?;
+    let link = command_link::install(machine, &program).map_err(|failure| failure_of(&failure))?;
+    // Last: without it everything else works.
+    changes.extend(link.changes);
+    let mut steps: Vec<String> = changes.iter().map(ToString::to_string).collect();
+    let mut notes = link.notes;
+    notes.extend(install_notes(machine));
     let by_hand = if changes.is_empty() { None } else { running_daemon(&stablehand_files(machine).lock) };
     if let Some(pid) = by_hand {
-        words.insert(0, format!("end the daemon that runs now (pid {pid}), so that the service can run it"));
+        steps.insert(0, format!("end the daemon that runs now (pid {pid}), so that the service can run it"));
     }
     if !dry_run {
         // Two would fight for the lock.
@@ -46,10 +60,10 @@ pub async fn install(place: &Place, dry_run: bool) -> Result<Vec<String>, Failur
         }
         carry_out(machine, &changes).await.map_err(|failure| failure_of(&failure))?;
         if !await_daemon(machine).await {
-            words.push("the daemon does not answer yet; see `stablehand doctor`".to_owned());
+            notes.push("the daemon does not answer yet; see `stablehand doctor`".to_owned());
         }
     }
-    Ok(words)
+    Ok(Report { steps, notes })
 }
 
 /// Whether the daemon's socket can be reached within its usual time.
@@ -86,17 +100,17 @@ fn lasting_program() -> Result<PathBuf, Failure> {
 ///
 /// # Errors
 /// When something cannot be taken away; what was done before stands in the message.
-pub async fn uninstall(place: &Place, dry_run: bool) -> Result<Vec<String>, Failure> {
+pub async fn uninstall(place: &Place, dry_run: bool) -> Result<Report, Failure> {
     let machine = place.machine();
     let mut changes = session_changes(machine);
     changes.extend(uninstall_changes(machine).map_err(|failure| failure_of(&failure))?);
-    let mut words: Vec<String> = changes.iter().map(ToString::to_string).collect();
+    let mut steps: Vec<String> = changes.iter().map(ToString::to_string).collect();
     let by_hand = running_daemon(&stablehand_files(machine).lock);
-    words.extend(by_hand.map(|pid| format!("end the daemon (pid {pid})")));
+    steps.extend(by_hand.map(|pid| format!("end the daemon (pid {pid})")));
     let leftovers = leftovers(machine);
-    words.extend(leftovers.iter().map(|path| format!("remove {}", path.display())));
+    steps.extend(leftovers.iter().map(|path| format!("remove {}", path.display())));
     if dry_run {
-        return Ok(words);
+        return Ok(Report { steps, notes: Vec::new() });
     }
     let kept = stablehand_platform::linux::own_process::recorded(machine).is_some();
     carry_out(machine, &changes).await.map_err(|failure| failure_of(&failure))?;
@@ -105,10 +119,8 @@ pub async fn uninstall(place: &Place, dry_run: bool) -> Result<Vec<String>, Fail
     for path in &leftovers {
         remove(machine, path, &socket)?;
     }
-    if kept {
-        words.push("the server that Stablehand started goes on, and nobody keeps it running any more".to_owned());
-    }
-    Ok(words)
+    let orphaned = "the server that Stablehand started goes on, and nobody keeps it running any more";
+    Ok(Report { steps, notes: kept.then(|| orphaned.to_owned()).into_iter().collect() })
 }
 
 /// A plist that cannot be read tells no names; those that are desired were published too.

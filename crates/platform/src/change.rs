@@ -2,12 +2,12 @@
 //! out in order.
 
 use crate::command::{Invocation, quoted_path, run};
-use crate::files;
+use crate::files::{self, LinkTarget};
 use crate::launchd::job;
 use crate::machine::Machine;
 use stablehand_engine::plan::{Again, StepFailure};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +42,22 @@ pub enum Change {
         /// To here.
         to: PathBuf,
     },
+    /// Make a symbolic link, or let one lead elsewhere. Anything else that is there stays, and the change fails.
+    Link {
+        /// Where.
+        path: PathBuf,
+        /// What it shall lead to.
+        leads_to: PathBuf,
+        /// What it leads to now; `None` when there is nothing.
+        before: Option<PathBuf>,
+    },
+    /// Take a symbolic link away, unless it has come to lead elsewhere.
+    Unlink {
+        /// Which.
+        path: PathBuf,
+        /// What it leads to.
+        leads_to: PathBuf,
+    },
     /// Run a command, which must end with code 0.
     Run(Invocation),
     /// Load a job into launchd, or start it anew when it is loaded.
@@ -73,6 +89,19 @@ impl fmt::Display for Change {
             }
             Self::Remove { path } => write!(out, "remove {}", quoted_path(path)),
             Self::Move { from, to } => write!(out, "move {} to {}", quoted_path(from), quoted_path(to)),
+            Self::Link { path, leads_to, before: None } => {
+                write!(out, "link {} to {}", quoted_path(path), quoted_path(leads_to))
+            }
+            Self::Link { path, leads_to, before: Some(before) } => write!(
+                out,
+                "let the link {} lead to {} instead of {}",
+                quoted_path(path),
+                quoted_path(leads_to),
+                quoted_path(before)
+            ),
+            Self::Unlink { path, leads_to } => {
+                write!(out, "remove the link {} to {}", quoted_path(path), quoted_path(leads_to))
+            }
             Self::Run(invocation) => write!(out, "run {invocation}"),
             Self::Load { label, plist } => write!(out, "load the job {label} from {} into launchd", quoted_path(plist)),
             Self::Unload { label } => write!(out, "take the job {label} out of launchd, if it is loaded"),
@@ -105,12 +134,7 @@ async fn carry_out_one(machine: &Machine, change: &Change) -> Result<(), StepFai
         Change::Write { path, mode, contents, before } => {
             // Between the plan and now somebody may have edited the file; their edit must not be lost.
             if files::read(path)? != *before {
-                return Err(StepFailure {
-                    code: "file-changed",
-                    message: format!("{} was changed by somebody else meanwhile; it was left as it is", path.display()),
-                    hint: "try again: the new contents are then taken into account".to_owned(),
-                    again: Again::Soon,
-                });
+                return Err(changed_meanwhile(path));
             }
             files::write_atomically(machine, path, contents, *mode)?;
         }
@@ -118,6 +142,18 @@ async fn carry_out_one(machine: &Machine, change: &Change) -> Result<(), StepFai
             files::remove(machine, path)?;
         }
         Change::Move { from, to } => files::move_file(machine, from, to)?,
+        Change::Link { path, leads_to, before } => {
+            if files::link_target(path)? != before.as_deref().map_or(LinkTarget::Nothing, LinkTarget::to) {
+                return Err(changed_meanwhile(path));
+            }
+            files::link(machine, path, leads_to, before.is_some())?;
+        }
+        Change::Unlink { path, leads_to } => {
+            if files::link_target(path)? != LinkTarget::to(leads_to) {
+                return Err(changed_meanwhile(path));
+            }
+            files::remove(machine, path)?;
+        }
         Change::Run(invocation) => {
             let output = run(machine, invocation).await?;
             if !output.succeeded() {
@@ -137,6 +173,15 @@ async fn carry_out_one(machine: &Machine, change: &Change) -> Result<(), StepFai
         }
     }
     Ok(())
+}
+
+fn changed_meanwhile(path: &Path) -> StepFailure {
+    StepFailure {
+        code: "file-changed",
+        message: format!("{} was changed by somebody else meanwhile; it was left as it is", path.display()),
+        hint: "try again: the new contents are then taken into account".to_owned(),
+        again: Again::Soon,
+    }
 }
 
 /// The lines that go and come, with what both share before and after left out.
@@ -159,6 +204,8 @@ pub fn in_the_way(machine: &Machine, changes: &[Change]) -> Option<StepFailure> 
         Change::Folder { .. }
         | Change::Remove { .. }
         | Change::Move { .. }
+        | Change::Link { .. }
+        | Change::Unlink { .. }
         | Change::Run(_)
         | Change::Load { .. }
         | Change::Unload { .. } => None,

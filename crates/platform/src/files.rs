@@ -4,7 +4,7 @@ use crate::machine::{Machine, MachineError};
 use stablehand_engine::plan::{Again, StepFailure};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -146,6 +146,58 @@ pub fn move_file(machine: &Machine, from: &Path, to: &Path) -> Result<(), FileEr
     Ok(())
 }
 
+/// What stands at a path where a link may stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkTarget {
+    /// Nothing.
+    Nothing,
+    /// A link to this.
+    Link(PathBuf),
+    /// A file, a folder, a device.
+    NoLink,
+}
+
+impl LinkTarget {
+    /// A link to this path.
+    pub fn to(path: &Path) -> Self {
+        Self::Link(path.to_path_buf())
+    }
+}
+
+/// Reads where a link leads, without following it.
+///
+/// # Errors
+/// [`FileError::Io`] when it cannot be looked at.
+pub fn link_target(path: &Path) -> Result<LinkTarget, FileError> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(LinkTarget::Nothing),
+        Err(source) => Err(FileError::Io { path: path.to_path_buf(), action: "looked at", source }),
+        Ok(about) if about.is_symlink() => fs::read_link(path).map(LinkTarget::Link).map_err(failed(path, "read")),
+        Ok(_) => Ok(LinkTarget::NoLink),
+    }
+}
+
+/// Makes a symbolic link; with `replace`, in the place of another link.
+///
+/// # Errors
+/// A [`FileError`]; what was there is there then.
+pub fn link(machine: &Machine, path: &Path, leads_to: &Path, replace: bool) -> Result<(), FileError> {
+    machine.allow_write(path)?;
+    if !replace {
+        // The system itself refuses when something is there.
+        symlink(leads_to, path).map_err(failed(path, "made"))?;
+    } else {
+        let temporary = temporary_beside(path);
+        let done = symlink(leads_to, &temporary).and_then(|()| fs::rename(&temporary, path));
+        if let Err(source) = done {
+            let _may_be_missing = fs::remove_file(&temporary);
+            return Err(FileError::Io { path: path.to_path_buf(), action: "changed", source });
+        }
+    }
+    flush_folder(parent_of(path)?);
+    Ok(())
+}
+
 /// Reads a small file. `Ok(None)` when there is none.
 ///
 /// # Errors
@@ -219,7 +271,6 @@ fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> FileEr
 mod tests {
     use super::*;
     use crate::testing::world_folder;
-    use std::os::unix::fs::symlink;
 
     #[test]
     fn a_file_is_written_whole_with_its_mode_and_nothing_stays_beside_it() {

@@ -11,7 +11,8 @@
 //! - who runs, who listens and who is connected: [`processes`], [`listeners`], [`connections`], [`survey`]
 //! - what the machine and its runners use: [`sampling`]
 //! - carrying out one step of a plan: [`perform`](mod@perform), [`signal`], [`sweep`]
-//! - the layers of a setting, and our own services: [`layers`], [`install`], [`paths`]
+//! - the layers of a setting, our own services, and the command in a terminal: [`layers`], [`install`], [`paths`],
+//!   [`command_link`]
 //! - telling a person: [`notification`]
 //! - macOS: [`launchd`], [`applications`], [`app`], [`console`], [`publish`]; Linux: [`linux`]
 
@@ -22,6 +23,7 @@ pub mod applications;
 pub mod change;
 pub mod clock;
 pub mod command;
+pub mod command_link;
 pub mod connections;
 pub mod console;
 pub mod files;
@@ -48,7 +50,7 @@ mod testing;
 
 pub use change::Change;
 pub use clock::Clock;
-pub use install::{install_changes, uninstall_changes};
+pub use install::{install_changes, install_notes, uninstall_changes};
 pub use layers::{persist_changes, persisted, session};
 pub use machine::{Machine, MachineError, Os};
 pub use paths::{Paths, stablehand_files};

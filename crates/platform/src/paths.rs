@@ -14,6 +14,9 @@ const MACOS_NAME: &str = "dev.stablehand";
 /// Name of our folder on Linux.
 const LINUX_NAME: &str = "stablehand";
 
+/// Label of the menu's agent, and name of its desktop entry.
+const MENU: &str = "dev.stablehand.tray";
+
 /// `sockaddr_un.sun_path` holds 104 bytes on macOS, with the closing NUL.
 const SOCKET_PATH_LIMIT_BYTES: usize = 103;
 
@@ -32,6 +35,8 @@ pub struct Paths {
     pub lock: PathBuf,
     /// Where the service manager looks for agents or units of this user.
     pub services_dir: PathBuf,
+    /// What starts the menu at login; the menu itself writes it, when a person wants that.
+    pub menu_at_login: PathBuf,
 }
 
 /// Stablehand's files on this machine. In a world they lie below the world's home, whatever `XDG_*` says.
@@ -45,6 +50,7 @@ pub fn stablehand_files(machine: &Machine) -> Paths {
                 socket: short_socket(machine, data_dir.join("s")),
                 lock: data_dir.join("lock"),
                 services_dir: launchd::launch_agents_dir(machine),
+                menu_at_login: launchd::plist_of(machine, MENU),
                 data_dir,
             }
         }
@@ -61,6 +67,7 @@ pub fn stablehand_files(machine: &Machine) -> Paths {
                 socket: short_socket(machine, socket_dir.join("s")),
                 lock: data_dir.join("lock"),
                 services_dir: config.join("systemd/user"),
+                menu_at_login: config.join("autostart").join(format!("{MENU}.desktop")),
                 data_dir,
             }
         }
@@ -123,7 +130,8 @@ mod tests {
         for os in ["macos", "linux"] {
             let (_dir, machine) = world_folder(os);
             let paths = stablehand_files(&machine);
-            for path in [&paths.config_file, &paths.data_dir, &paths.log_dir, &paths.lock, &paths.services_dir] {
+            let Paths { config_file, data_dir, log_dir, lock, services_dir, menu_at_login, .. } = &paths;
+            for path in [config_file, data_dir, log_dir, lock, services_dir, menu_at_login] {
                 assert!(path.starts_with(machine.home()), "{}", path.display());
             }
         }

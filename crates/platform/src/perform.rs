@@ -76,6 +76,8 @@ fn written(change: &Change) -> Option<&Path> {
         Change::Folder { .. }
         | Change::Remove { .. }
         | Change::Move { .. }
+        | Change::Link { .. }
+        | Change::Unlink { .. }
         | Change::Run(_)
         | Change::Load { .. }
         | Change::Unload { .. } => None,
