@@ -13,6 +13,7 @@ use axum::routing::{get, post};
 use futures_util::{Stream, StreamExt};
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
+use serde::Serialize;
 use stablehand_engine::time::Wall;
 use stablehand_platform::clock::Clock;
 use stablehand_protocol::{Failure, Request, Snapshot, VERSION_HEADER};
@@ -144,16 +145,57 @@ async fn snapshot(State(reach): State<Reach>) -> Response {
     }
 }
 
-async fn events(State(reach): State<Reach>) -> Sse<impl Stream<Item = Result<sse::Event, Infallible>>> {
-    let looker = Arc::new(Looker::new(&reach.lookers));
-    let changes = WatchStream::new(reach.latest).filter_map(move |latest| {
-        let _looks_on = Arc::clone(&looker);
+/// How closely somebody follows the snapshots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Pace {
+    /// Somebody looks on.
+    #[default]
+    Live,
+    /// Nobody does for the moment: what is known anyway is enough.
+    AtRest,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Following {
+    #[serde(default)]
+    pace: Pace,
+}
+
+async fn events(State(reach): State<Reach>, following: Result<Query<Following>, QueryRejection>) -> Response {
+    let Ok(Query(Following { pace })) = following else {
+        return refuse(
+            StatusCode::BAD_REQUEST,
+            &Failure::new(
+                "bad-request",
+                "the snapshots are followed with pace, live or at-rest, or without anything",
+                "for example /v1/events?pace=at-rest",
+            ),
+        );
+    };
+    Sse::new(follow(reach.latest, &reach.lookers, pace)).keep_alive(KeepAlive::default()).into_response()
+}
+
+fn follow<T>(
+    latest: watch::Receiver<Option<Arc<T>>>,
+    lookers: &watch::Sender<u32>,
+    pace: Pace,
+) -> impl Stream<Item = Result<sse::Event, Infallible>> + use<T>
+where
+    T: Serialize + Send + Sync + 'static,
+{
+    let looker = match pace {
+        Pace::Live => Some(Arc::new(Looker::new(lookers))),
+        Pace::AtRest => None,
+    };
+    WatchStream::new(latest).filter_map(move |latest| {
+        let _looks_on = looker.clone();
         async move {
             let data = serde_json::to_string(&*latest?).ok()?;
             Some(Ok(sse::Event::default().event("snapshot").data(data)))
         }
-    });
-    Sse::new(changes).keep_alive(KeepAlive::default())
+    })
 }
 
 /// How far back and into how many points; see [`stablehand_protocol::Past`].
@@ -273,5 +315,29 @@ mod tests {
         });
         assert_eq!(picture(latest, &lookers).await, "of now");
         painter.await.unwrap();
+    }
+    #[tokio::test]
+    async fn whoever_follows_at_rest_hears_of_every_change_and_is_nobody_who_looks() {
+        let (pictures, latest) = watch::channel(Some(Arc::new("first")));
+        let (lookers, looking) = watch::channel(0);
+        let live = follow(latest.clone(), &lookers, Pace::Live);
+        assert_eq!(*looking.borrow(), 1);
+        drop(live);
+        assert_eq!(*looking.borrow(), 0);
+        let mut at_rest = std::pin::pin!(follow(latest, &lookers, Pace::AtRest));
+        assert!(at_rest.next().await.is_some());
+        pictures.send_replace(Some(Arc::new("second")));
+        assert!(at_rest.next().await.is_some());
+        assert_eq!(*looking.borrow(), 0);
+    }
+
+    #[test]
+    fn a_pace_is_one_of_two_words() {
+        let pace = |query: &str| Query::<Following>::try_from_uri(&query.parse().unwrap()).map(|query| query.pace).ok();
+        assert_eq!(pace("/v1/events"), Some(Pace::Live));
+        assert_eq!(pace("/v1/events?pace=live"), Some(Pace::Live));
+        assert_eq!(pace("/v1/events?pace=at-rest"), Some(Pace::AtRest));
+        assert_eq!(pace("/v1/events?pace=often"), None);
+        assert_eq!(pace("/v1/events?speed=at-rest"), None);
     }
 }

@@ -145,12 +145,20 @@ impl Client {
         }
     }
 
-    /// Snapshots as they change, the present one first.
+    /// Snapshots as they change, the present one first. The daemon looks often for as long as these are read.
     ///
     /// # Errors
     /// When the daemon cannot be reached.
     pub async fn changes(&self) -> Result<Changes, ClientError> {
         Ok(Changes { answer: self.get("/v1/events").await?, buffer: BytesMut::new() })
+    }
+
+    /// The same for somebody whom nobody looks at: the daemon looks as often as it would by itself.
+    ///
+    /// # Errors
+    /// When the daemon cannot be reached.
+    pub async fn changes_at_rest(&self) -> Result<Changes, ClientError> {
+        Ok(Changes { answer: self.get("/v1/events?pace=at-rest").await?, buffer: BytesMut::new() })
     }
 
     /// The last while, in this many points.

@@ -60,16 +60,15 @@ fn begin(app: &AppHandle, first: First, wish: Wish) -> Result<(), Box<dyn std::e
 }
 
 fn on_event(app: &AppHandle, event: RunEvent) {
-    match event {
-        // The last window is gone; only a person ends this program, through `exit`.
-        RunEvent::ExitRequested { code: None, api, .. } => api.prevent_exit(),
-        // The app was opened again in the Finder.
-        #[cfg(target_os = "macos")]
-        RunEvent::Reopen { .. } => come_for(app, None),
-        #[cfg(target_os = "macos")]
-        event => page::on_event(app, &event),
-        #[cfg(not(target_os = "macos"))]
-        _ => {}
+    // The last window is gone; only a person ends this program, through `exit`.
+    if let RunEvent::ExitRequested { code: None, api, .. } = &event {
+        api.prevent_exit();
+    }
+    carrier::on_event(app, &event);
+    // The app was opened again in the Finder.
+    #[cfg(target_os = "macos")]
+    if let RunEvent::Reopen { .. } = event {
+        come_for(app, None);
     }
 }
 

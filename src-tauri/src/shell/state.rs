@@ -6,12 +6,12 @@ use crate::link::{Connection, Moment, Seen};
 use crate::place::Place;
 use crate::popover::{self, Popover};
 use stablehand_protocol::client::Client;
-use stablehand_protocol::face::{Choices, Link, Matter, View};
+use stablehand_protocol::face::{Choices, Link, Matter, Title, View};
 use stablehand_protocol::{Failure, Snapshot};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// Older failures are of no use to anybody.
 const FAILURES_KEPT: usize = 5;
@@ -27,6 +27,8 @@ pub struct Tray {
     pub client: Client,
     /// Wakes the task that follows the daemon out of its wait.
     pub poke: Notify,
+    /// Whether somebody looks at numbers that change all the time.
+    pub looked_at: watch::Sender<bool>,
     began: Instant,
     model: Mutex<Model>,
 }
@@ -49,6 +51,7 @@ impl Tray {
         Self {
             client: Client::new(&place.control_socket),
             poke: Notify::new(),
+            looked_at: watch::Sender::new(shows_numbers(&choices)),
             began: Instant::now(),
             model: Mutex::new(Model {
                 connection: Connection::new(),
@@ -137,6 +140,12 @@ impl Tray {
         let mut model = self.model();
         model.words = Arc::new(words(&choices));
         model.choices = choices;
+        self.look(&model);
+    }
+
+    fn look(&self, model: &Model) {
+        let looked_at = model.popover.is_shown() || shows_numbers(&model.choices);
+        self.looked_at.send_if_modified(|before| std::mem::replace(before, looked_at) != looked_at);
     }
 
     /// Keeps a failure until it was read. One of the same code takes the place of the one before.
@@ -175,6 +184,7 @@ impl Tray {
         if act == Some(popover::Act::Hide) {
             model.matter = None;
         }
+        self.look(&model);
         act
     }
 
@@ -210,4 +220,12 @@ impl Tray {
 
 fn words(choices: &Choices) -> Words {
     Words::of(Language::of(choices.language.as_deref(), sys_locale::get_locale().as_deref()))
+}
+
+/// Whether a number stands beside the icon.
+fn shows_numbers(choices: &Choices) -> bool {
+    match choices.title {
+        Title::Off => false,
+        Title::Memory | Title::Queue => true,
+    }
 }
