@@ -3,7 +3,7 @@
 use super::state::Tray;
 use super::{changed, come_for, on_main, window};
 use crate::face::menu::Act;
-use crate::{at_login, choices, command_line, kept_file, notify, popover, service};
+use crate::{at_login, choices, command_line, notify, popover, service};
 use stablehand_protocol::face::{Answer, Ask, Choices};
 use stablehand_protocol::{Ending, Failure};
 use tauri::{AppHandle, Manager};
@@ -72,31 +72,23 @@ async fn install(app: &AppHandle, dry_run: bool) -> Result<Answer, Failure> {
     let tray = app.state::<Tray>();
     let ending = command_line::stablehand("install", dry_run, &tray.words()).await?;
     tray.hope();
-    Ok(told(ending, dry_run, None))
+    Ok(told(ending, dry_run))
 }
 
-/// The file that starts the face at login is ours, so it goes, too.
+/// What starts the face at login goes with the rest.
 async fn uninstall(app: &AppHandle, dry_run: bool) -> Result<Answer, Failure> {
     let tray = app.state::<Tray>();
-    let words = tray.words();
-    let own = tray.place.starts_at_login().then(|| tray.place.at_login_file.clone());
-    let ending = command_line::stablehand("uninstall", dry_run, &words).await?;
+    let ending = command_line::stablehand("uninstall", dry_run, &tray.words()).await?;
     if !dry_run {
-        if let Some(path) = &own {
-            kept_file::remove(path).map_err(|error| {
-                let values = [("path", &*path.to_string_lossy()), ("why", &error.to_string())];
-                words.failure("at-login-not-changed", &values)
-            })?;
-        }
         tray.choose(Choices { at_login: false, ..tray.choices() });
         tray.hope();
         changed(app);
     }
-    Ok(told(ending, dry_run, own.map(|path| format!("remove {}", path.display()))))
+    Ok(told(ending, dry_run))
 }
 
-fn told(ending: Ending, dry_run: bool, more: Option<String>) -> Answer {
-    if dry_run { Answer::Planned { steps: ending.steps.into_iter().chain(more).collect() } } else { Answer::Done }
+fn told(ending: Ending, dry_run: bool) -> Answer {
+    if dry_run { Answer::Planned { steps: ending.steps } } else { Answer::Done }
 }
 
 async fn stop_daemon(app: &AppHandle) -> Result<Answer, Failure> {
