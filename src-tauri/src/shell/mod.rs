@@ -24,20 +24,21 @@ pub use carrier::page_process;
 use stablehand_protocol::face::Matter;
 use state::Tray;
 use tauri::{AppHandle, Manager, RunEvent};
+use tokio::runtime::Builder as Runtime;
 
 /// Runs until the person quits.
 ///
 /// # Errors
 /// When there is no window system to run in.
 pub fn run(place: Place, first: First, wish: Wish) -> tauri::Result<()> {
-    let app = carrier::prepare(tauri::Builder::default())
-        .manage(Tray::new(place))
-        .setup(move |app| {
-            begin(app.handle(), first, wish)?;
-            Ok(())
-        })
-        .build(page::context())?;
-    app.run(on_event);
+    // There is little to do at a time, and each thread costs memory.
+    let runtime = Runtime::new_multi_thread().worker_threads(1).enable_all().build()?;
+    tauri::async_runtime::set(runtime.handle().clone());
+    let builder = tauri::Builder::default().manage(Tray::new(place)).setup(move |app| {
+        begin(app.handle(), first, wish)?;
+        Ok(())
+    });
+    carrier::build(builder, page::context())?.run(on_event);
     Ok(())
 }
 

@@ -8,6 +8,7 @@ import queue
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -45,6 +46,18 @@ class Programs:
             except OSError:
                 shutil.copy2(source, target)
         self.tray, self.cli = self.folder / "stablehand-tray", self.folder / "stablehand"
+
+    @classmethod
+    def built(cls):
+        """Those in the folders of STABLEHAND_PROGRAMS; the first folder that has one counts."""
+        folders = os.environ["STABLEHAND_PROGRAMS"].split(":")
+        sources = []
+        for name in ("stablehand-tray", "stablehand", "stablehand-sim"):
+            found = [Path(folder) / name for folder in folders if (Path(folder) / name).is_file()]
+            if not found:
+                sys.exit(f"{name} is in none of {folders}; build it first")
+            sources.append(found[0])
+        return cls(sources)
 
     def remove(self):
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -245,11 +258,17 @@ class TrayMenu:
 
     def click(self, label, after=None):
         """Clicks the first row of these words (below the row `after`, if given)."""
+        self.click_number(self.number(label, after))
+
+    def number(self, label, after=None):
         rows = self.rows()
         begin = next(i for i, row in enumerate(rows) if row[1] == after) if after else 0
         number = next((row[0] for row in rows[begin:] if row[1] == label), None)
         if number is None:
             raise AssertionError(f"«{label}» is not in the menu: {self.labels()}")
+        return number
+
+    def click_number(self, number):
         nothing = dbus.String("", variant_level=1)
         self.menu.Event(number, "clicked", nothing, dbus.UInt32(0), dbus_interface=MENU)
 
@@ -350,13 +369,58 @@ def pss_kb(pid):
     return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
-def context_switches(pid):
-    """Of all its threads, since they began."""
-    total = 0
+def context_switches_a_minute(pid, seconds):
+    """Of all its threads, also of those that begin and end meanwhile but for their last second."""
+    total, before, began = 0, _context_switches(pid), time.monotonic()
+    while time.monotonic() - began < seconds:
+        time.sleep(1)
+        now = _context_switches(pid)
+        total += sum(count - before.get(thread, 0) for thread, count in now.items())
+        before = now
+    return total * 60 / (time.monotonic() - began)
+
+
+def _context_switches(pid):
+    """By thread, since each began."""
+    found = {}
     for thread in Path(f"/proc/{pid}/task").iterdir():
         try:
             lines = (thread / "status").read_text().splitlines()
         except OSError:
             continue
-        total += sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
-    return total
+        found[thread.name] = sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
+    return found
+
+
+def settle(tray):
+    """Waits until the memory stands still for a second."""
+    last = [0.0]
+
+    def still():
+        now = tray.pss_mb()
+        same = abs(now - last[0]) < 0.2
+        last[0] = now
+        return same
+
+    until("its memory stands still", still, seconds=20, step_seconds=1)
+
+
+def windows():
+    """The titles of the windows that can be seen."""
+    done = subprocess.run(["xwininfo", "-root", "-tree"], capture_output=True, text=True, check=True)
+    seen = []
+    for line in done.stdout.splitlines():
+        number, _, title = line.strip().partition(" ")
+        if number.startswith("0x") and title.startswith('"'):
+            about = subprocess.run(["xwininfo", "-id", number, "-stats"], capture_output=True, text=True).stdout
+            if "IsViewable" in about:
+                seen.append(title.split('"')[1])
+    return seen
+
+
+def take_focus(title):
+    """Gives a window the focus and then to the desktop behind it, as a click beside it does."""
+    run = lambda *words: subprocess.run(["xdotool", *words], check=True, capture_output=True, text=True).stdout
+    root = subprocess.run(["xwininfo", "-root"], check=True, capture_output=True, text=True).stdout
+    run("windowfocus", "--sync", run("search", "--onlyvisible", "--name", f"^{title}$").split()[0])
+    run("windowfocus", root.split("Window id: ")[1].split()[0])

@@ -13,12 +13,14 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tauri::{AppHandle, Builder, Manager, RunEvent, Wry};
+use tauri::{App, AppHandle, Builder, Context, Manager, RunEvent, Wry};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 /// This very program, also when an upgrade has put another one in its place.
 const OWN_PROGRAM: &str = "/proc/self/exe";
+/// Whether GTK may use OpenGL; it is read once.
+const GL: &str = "GDK_GL";
 /// How long it may take to end.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// No question of the page is longer.
@@ -34,9 +36,15 @@ impl Carried {
     }
 }
 
-/// What the program needs for it.
-pub fn prepare(builder: Builder<Wry>) -> Builder<Wry> {
-    builder.manage(Carried::default())
+/// The program, which has no window of its own. GTK would look for OpenGL when it begins, and the drivers for that
+/// take more memory than all the rest; whatever is started later, the popover too, is to find its environment as it was.
+pub fn build(builder: Builder<Wry>, context: Context<Wry>) -> tauri::Result<App> {
+    let spared = std::env::var_os(GL).is_none() && gio::glib::setenv(GL, "disable", false).is_ok();
+    let app = builder.manage(Carried::default()).build(context);
+    if spared {
+        gio::glib::unsetenv(GL);
+    }
+    app
 }
 
 /// Starts its process, which shows it once there is something to see. On the main thread.

@@ -6,7 +6,7 @@ use crate::shell::page::{self, Host};
 use crate::shell::{answer, tray, window};
 use stablehand_protocol::face::{Answer, Ask, View};
 use std::pin::Pin;
-use tauri::{AppHandle, Builder, RunEvent, Wry};
+use tauri::{App, AppHandle, Builder, Context, RunEvent, Wry};
 
 /// The tray itself.
 struct Here;
@@ -25,9 +25,9 @@ impl Host for Here {
     }
 }
 
-/// What the program needs for it.
-pub fn prepare(builder: Builder<Wry>) -> Builder<Wry> {
-    page::prepare(builder, Here)
+/// The program with what its popover needs.
+pub fn build(builder: Builder<Wry>, context: Context<Wry>) -> tauri::Result<App> {
+    page::prepare(builder, Here).build(context)
 }
 
 /// Makes it, and shows it once there is something to see. On the main thread.

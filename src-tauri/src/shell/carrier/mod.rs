@@ -12,4 +12,4 @@ mod outbox;
 #[cfg(target_os = "linux")]
 pub mod page_process;
 
-pub use system::{create, destroy, hide, on_event, prepare, show, tell};
+pub use system::{build, create, destroy, hide, on_event, show, tell};
