@@ -101,24 +101,33 @@ link_for_macos() {
     local target=$1 profile=$2 std program
     shift 2
     std=$(provide_macos_std "$target") || return 1
-    provide_zig || return 1
+    on_macos || provide_zig || return 1
     say "linking $* for $target with the standard library of $std"
     (
         export CARGO_TARGET_DIR="$ROOT/target-darwin-link"
-        local stubs="$CARGO_TARGET_DIR/stubs" flags
-        write_stubs "$stubs"
-        flags="-Lnative=$stubs/usr/lib -Lframework=$stubs/System/Library/Frameworks"
-        flags="$flags -Clink-arg=-Wl,-undefined,dynamic_lookup"
-        export "CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$target")_RUSTFLAGS=$flags"
-        with_an_objcopy_for_macos
+        local verb=build
+        if ! on_macos; then
+            verb=zigbuild
+            with_stubs_for "$target"
+            [ "$std" = rustup ] || with_an_objcopy_for_macos
+        fi
         for program in "$@"; do
             # shellcheck disable=SC2046
-            cargo_for_macos "$std" zigbuild --locked --profile "$profile" --target "$target" $(selected "$program")
+            cargo_for_macos "$std" "$verb" --locked --profile "$profile" --target "$target" $(selected "$program")
         done
         for program in "$@"; do
             python3 "$ROOT/scripts/lib/mach_o.py" "$(linked_for_macos "$target" "$profile")/$program"
         done
     )
+}
+
+# The linker takes macOS' frameworks by name, and leaves their symbols to be looked up at start.
+with_stubs_for() {
+    local target=$1 stubs="$CARGO_TARGET_DIR/stubs" flags
+    write_stubs "$stubs"
+    flags="-Lnative=$stubs/usr/lib -Lframework=$stubs/System/Library/Frameworks"
+    flags="$flags -Clink-arg=-Wl,-undefined,dynamic_lookup"
+    export "CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$target")_RUSTFLAGS=$flags"
 }
 
 # Where a linked program lies.
@@ -136,7 +145,7 @@ selected() {
     esac
 }
 
-# Rust strips programs for macOS with an objcopy of LLVM, which rustup brings and Debian has under another name.
+# Rust strips programs for macOS with an objcopy of LLVM, which rustup brings; Debian has it under another name.
 with_an_objcopy_for_macos() {
     local objcopy folder="$CARGO_TARGET_DIR/objcopy"
     objcopy=$(command -v llvm-objcopy) || { on_debian && apt_install llvm && objcopy=$(command -v llvm-objcopy); } ||

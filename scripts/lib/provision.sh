@@ -109,6 +109,17 @@ provide_rust_from_debian() {
     say "using Debian's $(cargo --version); the project is pinned to $PINNED_RUST"
 }
 
+# The web view and the panel's icon that the menu is built with on Linux.
+provide_menu_libraries() {
+    local missing=()
+    pkg-config --exists webkit2gtk-4.1 || missing+=(libwebkit2gtk-4.1-dev)
+    pkg-config --exists ayatana-appindicator3-0.1 || missing+=(libayatana-appindicator3-dev)
+    [ ${#missing[@]} -eq 0 ] && return
+    if ! { on_debian && apt_install "${missing[@]}"; }; then
+        fail "missing here: ${missing[*]} (named as on Debian); install them with this system's package manager"
+    fi
+}
+
 # The version of a package that apt could install by its present lists, empty when it knows none.
 apt_version() {
     apt-cache policy "$1" 2>/dev/null | awk '/Candidate:/ && $2 != "(none)" { print $2 }'
