@@ -3,9 +3,8 @@
 
 provide_desktop() {
     on_macos && fail "this needs D-Bus and Xvfb, which a Mac does not have"
+    provide_menu_libraries
     local missing=()
-    pkg-config --exists webkit2gtk-4.1 || missing+=(libwebkit2gtk-4.1-dev)
-    pkg-config --exists ayatana-appindicator3-0.1 || missing+=(libayatana-appindicator3-dev)
     have xvfb-run || missing+=(xvfb xauth)
     have dbus-run-session || missing+=(dbus dbus-x11)
     have xwininfo || missing+=(x11-utils)

@@ -69,7 +69,8 @@ pub enum HereVerb {
     /// Examine this machine and say what is wrong and how to mend it. Works without the daemon.
     #[command(after_help = "Example: stablehand doctor")]
     Doctor,
-    /// Start Stablehand and publish the settings at every login. Works without the daemon.
+    /// Start Stablehand and publish the settings at every login, and make it a command in your terminal. Works without
+    /// the daemon.
     #[command(after_help = "Example: stablehand install --dry-run")]
     Install(DryRun),
     /// Take everything of Stablehand away and put adopted files back. Works without the daemon.

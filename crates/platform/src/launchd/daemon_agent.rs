@@ -82,6 +82,8 @@ mod tests {
         let list = PropertyList::parse(plist, contents).unwrap();
         assert_eq!(list.arguments(), ["/opt/stablehand", "serve"]);
         assert!(list.keeps_alive());
+        let belongs_to = list.top.get("AssociatedBundleIdentifiers").and_then(Value::as_array).unwrap();
+        assert_eq!(belongs_to, &[Value::String("dev.stablehand".to_owned())]);
         assert_eq!(list.text("ProcessType"), Some("Standard"));
         let log = machine.home().join("Library/Logs/dev.stablehand/daemon.log");
         assert_eq!(list.text("StandardErrorPath"), log.to_str());
