@@ -206,7 +206,8 @@ impl Step {
             // its own 90 s (systemd's DefaultTimeoutStopSec).
             Self::Stop(Stop::App { .. } | Stop::Process { .. }) => 55,
             Self::Stop(Stop::Job { .. } | Stop::Unit { .. }) => 100,
-            Self::Sweep(_) => 20,
+            // SIGTERM, then SIGKILL: killed runners give their memory back first, see `stall::envelope::END_LONGEST`.
+            Self::Sweep(_) => 75,
             Self::AwaitPortFree { .. } => 15,
             Self::Start(_) => 40,
             // GPU discovery runs between "Listening" and the first answer.

@@ -8,6 +8,7 @@ use crate::survey::Surveyor;
 use stablehand_engine::owner::{enclosing_bundle, holder};
 use stablehand_engine::plan::{Again, StepFailure, Sweep};
 use stablehand_engine::process::{Identity, Process, Role, Sighting};
+use stablehand_engine::stall::envelope::END_LONGEST;
 use std::path::Path;
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -15,8 +16,8 @@ use tokio::sync::Mutex;
 /// How long leftovers may take after SIGTERM: a server waits 5 s for its runners.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// How long they may take after SIGKILL.
-const AFTER_KILL: Duration = Duration::from_secs(4);
+/// How long they may take after SIGKILL: a runner gives its memory back first.
+const AFTER_KILL: Duration = END_LONGEST;
 
 /// Ends leftovers: SIGTERM, then SIGKILL for what stays. Each is looked for anew before each round, and checked again
 /// before each signal.
