@@ -42,6 +42,7 @@ pub mod sampling;
 pub mod server_log;
 pub mod server_variables;
 pub mod signal;
+pub mod stacks;
 pub mod survey;
 pub mod sweep;
 
