@@ -5,6 +5,7 @@
 //! of it is made in [`view`].
 
 mod deeds;
+mod evidence;
 mod log_feed;
 mod observing;
 mod tokens;
@@ -19,12 +20,15 @@ use observing::{Observed, Observer};
 use serde_json::{Value, json};
 use stablehand_engine::alert::{Alert, AlertKind};
 use stablehand_engine::loaded::{BudgetWatch, same_model, unexpected};
+use stablehand_engine::owner::Ownership;
 use stablehand_engine::process::Identity;
 use stablehand_engine::recovery::{Ask as Wanted, Check, Effect, Event, Finish, Ladder, Life, Limits, Signal, WishId};
 use stablehand_engine::stall::{Judgement, Watcher};
 use stablehand_engine::time::Now;
+use stablehand_ollama::argv;
 use stablehand_platform::machine::Machine;
 use stablehand_platform::sampling::next_interval;
+use stablehand_platform::server_log::{LogSource, server_log};
 use stablehand_platform::survey::Surveyor;
 use stablehand_protocol::{self as protocol, Ending, Failure, Watched};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -94,9 +98,9 @@ pub async fn run(
     let (answers, mut returned) = mpsc::channel(64);
     let now = machine.clock().now();
     let policy = links.configuration.borrow().policy;
-    let mut eye = Eye::new(machine.clone(), Arc::clone(&surveyor));
+    let mut eye = Eye::new(machine.clone(), surveyor);
     let mut watching = Watching {
-        deeds: Deeds::new(machine.clone(), surveyor, links.restarts.clone(), answers),
+        deeds: Deeds::new(machine.clone(), argv::role, links.restarts.clone(), answers),
         machine,
         watcher: Watcher::new(),
         ladder: Ladder::new(policy, Limits::default()),
@@ -293,8 +297,9 @@ impl Watching {
             Effect::SaveEvidence { life, judgement } => {
                 let step = json!({ "step": "save-evidence", "judgement": detail::judgement(&judgement) });
                 self.begin(life, judgement.subject.to_string(), step);
-                let last = self.last.as_ref().map(|(observed, _)| format!("{:#?}", observed.observation));
-                self.deeds.save_evidence(life, &judgement, last.unwrap_or_default(), now.wall);
+                let observed = self.last.as_ref().map(|(observed, _)| observed);
+                let log = self.log_source(links);
+                self.deeds.save_evidence(life, &judgement, observed, now.wall, (log, port));
             }
             Effect::SignalRunner { life, id, signal } => {
                 let words = format!("{signal:?} to runner {}", id.pid);
@@ -327,6 +332,10 @@ impl Watching {
                 };
                 self.begin(life, subject, detail::check(&check));
                 self.deeds.verify(life, check, port);
+            }
+            Effect::Abandon { life } => {
+                self.deeds.abandon(life);
+                self.note_end(life, Err("it is not waited for any more".to_owned()));
             }
             Effect::Alert(notice) => {
                 let _ = links.notices.send(notice.into_alert()).await;
@@ -405,6 +414,18 @@ impl Watching {
         unexpected.into_iter().chain(over).collect()
     }
 
+    fn log_source(&self, links: &Links) -> LogSource {
+        let seen = links.seen.borrow();
+        match seen.as_ref().map(|seen| &seen.look.ownership) {
+            Some(Ownership::One { owner, .. } | Ownership::Contested { holder: owner, .. }) => {
+                server_log(&self.machine, owner)
+            }
+            Some(Ownership::Foreign(_) | Ownership::Absent | Ownership::Unknown(_)) | None => {
+                LogSource::Nowhere("no owner of the server is known".to_owned())
+            }
+        }
+    }
+
     fn begin(&mut self, life: Life, subject: String, step: Value) {
         self.doing.insert(life, Doing { subject, step });
     }
@@ -414,15 +435,21 @@ impl Watching {
         let (life, result) = match event {
             Event::Done { life } => (life, Ok(())),
             Event::Failed { life, why } => (life, Err(why.clone())),
-            Event::Verified { life, outcome } => (life, outcome.clone()),
+            Event::Verified { life, outcome } => (life, outcome.clone().map(|_| ())),
             Event::Judged(_)
             | Event::Tick
             | Event::Woke
             | Event::PersonAsked { .. }
             | Event::PolicySet(_)
+            | Event::TryAgain
             | Event::PinnedSet(_) => return,
         };
-        let Some(Doing { subject, step }) = self.doing.remove(life) else { return };
+        self.deeds.over(*life);
+        self.note_end(*life, result);
+    }
+
+    fn note_end(&mut self, life: Life, result: Result<(), String>) {
+        let Some(Doing { subject, step }) = self.doing.remove(&life) else { return };
         let (words, particulars) = detail::ended(&step, result);
         self.note(self.machine.clock().now(), Kind::Outcome, subject, words, &particulars);
     }

@@ -13,7 +13,8 @@
 //!
 //! Allowed means: the policy reaches so far, the cause was not given up, its cooldown is over, fewer than
 //! [`Limits::per_hour`] steps within an hour, no pinned model is being loaded. A signal goes only to an identity that
-//! was in the last observation, and is reconsidered in the moment before it: progress calls it off.
+//! was in the last observation, and is reconsidered in the moment before it: progress calls it off. What the ladder no
+//! longer waits for is abandoned ([`Effect::Abandon`]), so that nothing that is late comes after its reconsideration.
 //!
 //! A person's wish goes the same way without the conditions of evidence and policy.
 
@@ -146,8 +147,19 @@ pub enum Ask {
         /// Its name.
         model: String,
     },
-    /// Recover by yourself again although it was given up.
-    TryAgain,
+}
+
+impl Ask {
+    /// What is done for it, in words. `named` is how a person calls what it is about.
+    pub fn steps(&self, named: &str) -> Vec<String> {
+        match self {
+            Self::EndRunner { id, force } => operation::end_steps(named, id.pid, *force),
+            Self::Unload { model: _ } => vec![
+                format!("ask the server to unload {named} (keep_alive 0); requests that are in it end first"),
+                format!("wait until the server lists {named} no more"),
+            ],
+        }
+    }
 }
 
 /// What happens to the ladder.
@@ -171,8 +183,8 @@ pub enum Event {
     Verified {
         /// Of the effect.
         life: Life,
-        /// Whether it holds; if not, why not.
-        outcome: Result<(), String>,
+        /// Whether it holds, and what shows it; if not, why not.
+        outcome: Result<Proof, String>,
     },
     /// The named deadline may have passed.
     Tick,
@@ -185,17 +197,37 @@ pub enum Event {
         /// What.
         ask: Ask,
     },
-    /// The policy was set.
+    /// The policy that is in force. Another one than before is a person's word: what was given up is taken up again.
     PolicySet(Policy),
+    /// A person wants what was given up to be taken up again.
+    TryAgain,
     /// Models that are pinned: nothing is kicked while one of them is being loaded.
     PinnedSet(BTreeSet<String>),
+}
+
+/// What has shown that a step has helped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// The next request was answered.
+    Answered,
+    /// What was to end has ended, and the server answers where it was to be asked; no request was made.
+    Seen,
+}
+
+/// A cause that recovery does nothing about any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenUp {
+    /// Whose trouble it was, in words.
+    pub subject: String,
+    /// Why nothing more is done, in words.
+    pub why: String,
 }
 
 /// What must hold after a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// The process is gone and its memory is back; with a model, its next request is answered too. It may have to be
-    /// loaded first.
+    /// The process is gone and its memory is back; with a model, its next request is answered too, if it is one that
+    /// generates. It may have to be loaded first.
     Runner {
         /// The process that was ended.
         id: Identity,
@@ -209,7 +241,7 @@ pub enum Check {
         /// Whether to ask.
         ask: bool,
     },
-    /// The server answers, and so does its next request.
+    /// The server answers.
     Server,
 }
 
@@ -258,6 +290,11 @@ pub enum Effect {
         /// What for.
         cause: Cause,
     },
+    /// The answer is not waited for any more: what has not taken effect yet shall not.
+    Abandon {
+        /// Of the effect.
+        life: Life,
+    },
     /// See whether the step has helped; answer with [`Event::Verified`].
     Verify {
         /// To be put on the answer.
@@ -281,4 +318,18 @@ pub enum Effect {
         /// How.
         finish: Finish,
     },
+}
+
+impl Effect {
+    /// Of an effect that is answered: what will be on its answer.
+    pub fn life(&self) -> Option<Life> {
+        match self {
+            Self::SaveEvidence { life, .. }
+            | Self::SignalRunner { life, .. }
+            | Self::Unload { life, .. }
+            | Self::RestartThroughOwner { life, .. }
+            | Self::Verify { life, .. } => Some(*life),
+            Self::Abandon { .. } | Self::Alert(_) | Self::GiveUp { .. } | Self::Finish { .. } => None,
+        }
+    }
 }

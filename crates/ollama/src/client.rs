@@ -7,11 +7,13 @@
 
 mod answers;
 mod exchange;
+mod terms;
 
 pub(crate) use answers::snippet;
 pub(crate) use exchange::Answer;
 
 pub use answers::{Details, Installed, InstalledModel, Loaded, LoadedModel, Shown, Unloaded};
+pub use terms::{LoadTerms, Stay};
 
 use crate::version::Version;
 use hyper::Method;
@@ -32,7 +34,8 @@ pub struct Client {
 #[error("only a server on this machine's loopback address is asked, and this is none: {0}")]
 pub struct NotLoopback(pub SocketAddr);
 
-/// Why there is no answer. None of the calls but an unload changes anything, and that one only when it was received.
+/// Why there is no answer. None of the calls but an unload and a single token (which may load) changes anything, and
+/// those only when they were received.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// Nobody listens there.
@@ -169,13 +172,25 @@ impl Client {
         self.ask(Method::POST, "/api/generate", Some(&body), deadline).await
     }
 
-    /// `POST /api/generate` for a single token: proves that the model's next request is answered. It changes none of the
-    /// options that a runner was started with, so it reloads nothing that is there.
+    /// `POST /api/generate` for a single token: proves that the model's next request is answered. It has to come on the
+    /// terms that the model's clients have: a request without `num_ctx` asks for the default context, so that the server
+    /// loads the model anew for it and once more for the next client (`needsReload` in `ollama server/sched.go`), and one
+    /// without `keep_alive` puts the default in the place of a stay that a client has asked for. What is not known of
+    /// the terms is left to the server.
     ///
     /// # Errors
-    /// [`CallError`].
-    pub async fn one_token(&self, model: &str, deadline: Duration) -> Result<(), CallError> {
-        let body = json!({ "model": model, "prompt": "Hello", "stream": false, "options": { "num_predict": 1 } });
+    /// [`CallError`]; status 400 for a model that generates nothing.
+    pub async fn one_token(&self, model: &str, terms: LoadTerms, deadline: Duration) -> Result<(), CallError> {
+        let mut body = json!({ "model": model, "prompt": "Hello", "stream": false, "options": { "num_predict": 1 } });
+        if let Some(tokens) = terms.context_per_slot_tokens {
+            body["options"]["num_ctx"] = json!(tokens);
+        }
+        match terms.stay {
+            Some(Stay::Forever) => body["keep_alive"] = json!(-1),
+            // Whole seconds, and never 0, which would unload it.
+            Some(Stay::For(span)) => body["keep_alive"] = json!(span.as_secs().max(1)),
+            None => {}
+        }
         self.ask::<serde_json::Value>(Method::POST, "/api/generate", Some(&body), deadline).await.map(|_| ())
     }
 

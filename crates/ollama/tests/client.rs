@@ -4,7 +4,7 @@
 
 use stablehand_engine::Known;
 use stablehand_engine::time::Wall;
-use stablehand_ollama::client::{CallError, Client, NotLoopback};
+use stablehand_ollama::client::{CallError, Client, LoadTerms, NotLoopback, Stay};
 use stablehand_ollama::version::Version;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -109,6 +109,26 @@ async fn an_unload_asks_for_it_and_reads_the_reason() {
     assert_eq!(client.unload("m", DEADLINE).await.expect("unloaded").done_reason.as_deref(), Some("unload"));
     let asked = asked.await.expect("asked");
     assert!(asked.starts_with("POST /api/generate ") && asked.contains(r#""keep_alive":0"#), "{asked}");
+}
+
+#[tokio::test]
+async fn a_single_token_is_asked_for_on_the_terms_that_the_model_was_loaded_on() {
+    let cases = [
+        (LoadTerms { context_per_slot_tokens: Some(8192), stay: Some(Stay::Forever) }, Some(8192), Some(-1)),
+        (LoadTerms { context_per_slot_tokens: None, stay: Some(Stay::For(Duration::from_secs(280))) }, None, Some(280)),
+        (LoadTerms { context_per_slot_tokens: None, stay: Some(Stay::For(Duration::from_millis(20))) }, None, Some(1)),
+        (LoadTerms::default(), None, None),
+    ];
+    for (terms, context, keep_alive) in cases {
+        let (client, asked) = answering(json("200 OK", r#"{"model":"m","done":true,"response":"a"}"#)).await;
+        client.one_token("m", terms, DEADLINE).await.expect("answered");
+        let asked = asked.await.expect("asked");
+        let body = asked.split("\r\n\r\n").nth(1).expect("a body");
+        let body: serde_json::Value = serde_json::from_str(body).expect("JSON");
+        assert_eq!(body["options"]["num_predict"], 1);
+        assert_eq!(body["options"].get("num_ctx").and_then(serde_json::Value::as_u64), context, "{asked}");
+        assert_eq!(body.get("keep_alive").and_then(serde_json::Value::as_i64), keep_alive, "{asked}");
+    }
 }
 
 #[tokio::test]

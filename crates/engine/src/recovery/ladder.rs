@@ -2,8 +2,10 @@
 
 use super::operation::{Memory, Operation, Origin, Stage, Target};
 use super::{
-    Ask, Cause, Check, Effect, Event, FAST_FAILURES_ALLOWED, Finish, Life, Limits, Notice, Policy, Signal, WishId,
+    Ask, Cause, Check, Effect, Event, FAST_FAILURES_ALLOWED, Finish, GivenUp, Life, Limits, Notice, Policy, Proof,
+    Signal, WishId,
 };
+use crate::loaded::same_model;
 use crate::process::Identity;
 use crate::stall::{Judgement, Rung, Subject, Verdict};
 use crate::time::{Awake, Now};
@@ -54,9 +56,9 @@ impl Ladder {
         self.policy
     }
 
-    /// The causes that were given up; a person's [`Ask::TryAgain`] takes them up again.
-    pub fn given_up(&self) -> impl Iterator<Item = Cause> {
-        self.causes.iter().filter(|(_, memory)| memory.given_up).map(|(cause, _)| *cause)
+    /// The causes that were given up; [`Event::TryAgain`] and another policy take them up again.
+    pub fn given_up(&self) -> impl Iterator<Item = (Cause, &GivenUp)> {
+        self.causes.iter().filter_map(|(cause, memory)| Some((*cause, memory.given_up.as_ref()?)))
     }
 
     /// The name of what is being done, if anything is.
@@ -75,6 +77,8 @@ impl Ladder {
     /// Takes an event.
     pub fn step(&mut self, now: Now, event: Event) -> Vec<Effect> {
         let mut effects = vec![];
+        let waited_for = self.operation.as_ref().map(|operation| operation.life);
+        let answered = self.answered_by(&event);
         match event {
             Event::Judged(judged) => {
                 self.judged = judged;
@@ -86,13 +90,49 @@ impl Ladder {
             Event::Tick => (),
             Event::Woke => self.woke(now),
             Event::PersonAsked { wish, ask } => self.asked.push_back((wish, ask)),
-            Event::PolicySet(policy) => self.policy = policy,
+            Event::PolicySet(policy) if policy == self.policy => (),
+            Event::PolicySet(policy) => {
+                self.policy = policy;
+                self.take_up_again();
+            }
+            Event::TryAgain => self.take_up_again(),
             Event::PinnedSet(pinned) => self.pinned = pinned,
         }
         self.overdue(now, &mut effects);
         self.begin_asked(now, &mut effects);
         self.begin_judged(now, &mut effects);
+        self.abandon(waited_for.filter(|life| answered != Some(*life)), &mut effects);
         effects
+    }
+
+    /// The effect that an event is the answer to; an answer of another kind, or to another effect, is none.
+    fn answered_by(&self, event: &Event) -> Option<Life> {
+        let running = self.operation.as_ref()?;
+        let life = match event {
+            Event::Done { life } | Event::Failed { life, .. } if running.stage != Stage::Verifying => life,
+            Event::Verified { life, .. } if running.stage == Stage::Verifying => life,
+            Event::Done { .. }
+            | Event::Failed { .. }
+            | Event::Verified { .. }
+            | Event::Judged(_)
+            | Event::Tick
+            | Event::Woke
+            | Event::PersonAsked { .. }
+            | Event::PolicySet(_)
+            | Event::TryAgain
+            | Event::PinnedSet(_) => return None,
+        };
+        (running.life == *life).then_some(*life)
+    }
+
+    /// What is not waited for any more is abandoned before anything else is done, and what was wanted and given up
+    /// within one step is never begun.
+    fn abandon(&self, waited_for: Option<Life>, effects: &mut Vec<Effect>) {
+        let waits_for = self.operation.as_ref().map(|operation| operation.life);
+        effects.retain(|effect| effect.life().is_none_or(|life| Some(life) == waits_for));
+        if let Some(life) = waited_for.filter(|life| Some(*life) != waits_for) {
+            effects.insert(0, Effect::Abandon { life });
+        }
     }
 
     /// Trouble is told when it appears, once for each subject and kind.
@@ -106,6 +146,11 @@ impl Ladder {
             there.insert(key);
         }
         self.told = there;
+    }
+
+    /// What was given up begins anew, with nothing held against it.
+    fn take_up_again(&mut self) {
+        self.causes.retain(|_, memory| memory.given_up.is_none());
     }
 
     /// A suspicion from before a sleep is worth nothing.
@@ -126,8 +171,8 @@ impl Ladder {
             return;
         };
         match (stage, answer) {
-            // What could not be kept does not keep a machine from being freed.
-            (Stage::Saving, Ok(()) | Err(_)) => self.after_saving(now, effects),
+            (Stage::Saving, Ok(())) => self.after_saving(now, effects),
+            (Stage::Saving, Err(why)) => self.without_evidence(now, why, effects),
             (Stage::Terminating, Ok(())) | (Stage::Killing, Ok(())) => self.verify(now, effects),
             (Stage::Unloading, Ok(())) | (Stage::Restarting, Ok(())) => self.verify(now, effects),
             (Stage::Terminating, Err(why)) => self.after_term(now, why, effects),
@@ -136,13 +181,13 @@ impl Ladder {
         }
     }
 
-    fn verified(&mut self, life: Life, outcome: Result<(), String>, effects: &mut Vec<Effect>) {
+    fn verified(&mut self, life: Life, outcome: Result<Proof, String>, effects: &mut Vec<Effect>) {
         let verifying = |running: &&Operation| running.life == life && running.stage == Stage::Verifying;
         if self.operation.as_ref().filter(verifying).is_none() {
             return;
         }
         match outcome {
-            Ok(()) => self.finish(effects),
+            Ok(proof) => self.finish(proof, effects),
             Err(why) => self.not_helped(why, effects),
         }
     }
@@ -152,9 +197,9 @@ impl Ladder {
         if now.awake < operation.since + operation.longest() {
             return;
         }
-        let why = format!("not within {:?}: {}", operation.longest(), operation.stage.name());
+        let why = operation.overdue();
         match operation.stage {
-            Stage::Saving => self.after_saving(now, effects),
+            Stage::Saving => self.without_evidence(now, why, effects),
             Stage::Terminating => self.after_term(now, why, effects),
             Stage::Killing | Stage::Unloading | Stage::Restarting => self.fail(now, why, effects),
             Stage::Verifying => self.not_helped(why, effects),
@@ -174,11 +219,6 @@ impl Ladder {
             }
             self.asked.pop_front();
             match ask {
-                Ask::TryAgain => {
-                    self.causes.clear();
-                    self.held_told = false;
-                    effects.push(Effect::Finish { wish, finish: Finish::Done });
-                }
                 Ask::Unload { model } => {
                     let origin = Origin::Person { wish, force: false };
                     self.begin(now, Rung::Unload, Target::Model(model), origin, effects);
@@ -226,7 +266,7 @@ impl Ladder {
         }
         let limits = self.limits;
         let memory = self.causes.entry(cause).or_default();
-        if memory.given_up {
+        if memory.given_up.is_some() {
             return;
         }
         let last = memory.last_step.map(|step| now.awake.since(step));
@@ -255,7 +295,7 @@ impl Ladder {
         }
         if memory.fast_failures >= FAST_FAILURES_ALLOWED {
             let why = "the same came back soon after each step";
-            return self.escalate(now, rung, cause, judgement, why, effects);
+            return self.escalate(now, rung, cause, judgement, (why, None), effects);
         }
         self.begin_for(now, rung, cause, judgement, effects);
     }
@@ -267,7 +307,7 @@ impl Ladder {
         rung: Rung,
         cause: Cause,
         judgement: Judgement,
-        why: &str,
+        (why, unsaved): (&str, Option<&str>),
         effects: &mut Vec<Effect>,
     ) {
         let memory = self.causes.entry(cause).or_default();
@@ -275,8 +315,8 @@ impl Ladder {
             memory.escalated = true;
             return self.begin_for(now, Rung::RestartServer, cause, judgement, effects);
         }
-        memory.given_up = true;
-        effects.push(Effect::Alert(Notice::gave_up(cause, &judgement, why)));
+        memory.given_up = Some(GivenUp { subject: judgement.subject.to_string(), why: why.to_owned() });
+        effects.push(Effect::Alert(Notice::gave_up(cause, &judgement, why, unsaved)));
         effects.push(Effect::GiveUp { cause, why: why.to_owned() });
     }
 
@@ -300,11 +340,20 @@ impl Ladder {
             (Origin::Person { .. }, Target::Model(_) | Target::Server) => None,
         };
         let life = self.next_life();
-        self.operation = Some(Operation { life, rung, target, origin, stage: Stage::Saving, since: now.awake });
+        let (stage, since) = (Stage::Saving, now.awake);
+        self.operation = Some(Operation { life, rung, target, origin, stage, since, unsaved: None });
         match judgement {
             Some(judgement) => effects.push(Effect::SaveEvidence { life, judgement }),
             None => self.after_saving(now, effects),
         }
+    }
+
+    /// What could not be kept does not keep a machine from being freed; it is said at the end.
+    fn without_evidence(&mut self, now: Now, why: String, effects: &mut Vec<Effect>) {
+        if let Some(operation) = &mut self.operation {
+            operation.unsaved = Some(why);
+        }
+        self.after_saving(now, effects);
     }
 
     fn after_saving(&mut self, now: Now, effects: &mut Vec<Effect>) {
@@ -379,13 +428,14 @@ impl Ladder {
         effects.push(Effect::Verify { life, check });
     }
 
-    fn finish(&mut self, effects: &mut Vec<Effect>) {
-        match self.operation.take().map(|operation| operation.origin) {
-            Some(Origin::Person { wish, force: _ }) => effects.push(Effect::Finish { wish, finish: Finish::Done }),
-            Some(Origin::Judged { cause: _, judgement }) => {
-                effects.push(Effect::Alert(Notice::recovered(&judgement)));
+    fn finish(&mut self, proof: Proof, effects: &mut Vec<Effect>) {
+        let Some(operation) = self.operation.take() else { return };
+        match operation.origin {
+            Origin::Person { wish, force: _ } => effects.push(Effect::Finish { wish, finish: Finish::Done }),
+            Origin::Judged { cause: _, judgement } => {
+                let notice = Notice::recovered(&judgement, proof, operation.unsaved.as_deref());
+                effects.push(Effect::Alert(notice));
             }
-            None => (),
         }
     }
 
@@ -396,7 +446,7 @@ impl Ladder {
             Origin::Judged { cause, judgement } => {
                 // A step that did not even take effect is not tried a second time by itself.
                 let rung = operation.rung;
-                self.escalate(now, rung, cause, *judgement, &why, effects);
+                self.escalate(now, rung, cause, *judgement, (&why, operation.unsaved.as_deref()), effects);
             }
         }
     }
@@ -404,15 +454,14 @@ impl Ladder {
     /// The step took effect, and what it was for did not come. If the same is judged again soon, that is its second
     /// failure.
     fn not_helped(&mut self, why: String, effects: &mut Vec<Effect>) {
-        match self.operation.take().map(|operation| operation.origin) {
-            Some(Origin::Person { wish, force: _ }) => {
-                effects.push(Effect::Finish { wish, finish: Finish::Failed(why) });
-            }
-            Some(Origin::Judged { cause, judgement }) => {
+        let Some(operation) = self.operation.take() else { return };
+        match operation.origin {
+            Origin::Person { wish, force: _ } => effects.push(Effect::Finish { wish, finish: Finish::Failed(why) }),
+            Origin::Judged { cause, judgement } => {
                 self.causes.entry(cause).or_default().fast_failures += 1;
-                effects.push(Effect::Alert(Notice::not_helped(&judgement, &why)));
+                let notice = Notice::not_helped(&judgement, &why, operation.unsaved.as_deref());
+                effects.push(Effect::Alert(notice));
             }
-            None => (),
         }
     }
 
@@ -452,7 +501,7 @@ impl Ladder {
     fn loads_pinned(&self) -> bool {
         let loading = |judgement: &&Judgement| matches!(judgement.verdict, Verdict::Loading { .. });
         self.judged.iter().filter(loading).any(|judgement| match judgement.subject.model() {
-            Some(model) => self.pinned.contains(model),
+            Some(model) => self.pinned.iter().any(|pinned| same_model(pinned, model)),
             None => !self.pinned.is_empty(),
         })
     }

@@ -1,6 +1,6 @@
 //! What a person is told of stalls and recovery.
 
-use super::Cause;
+use super::{Cause, Proof};
 use crate::alert::{Alert, AlertKind};
 use crate::stall::{Judgement, Verdict};
 
@@ -8,6 +8,8 @@ const RECOVERED: &str = "recovered";
 const NOT_HELPED: &str = "not-helped";
 const HELD: &str = "recovery-held";
 const GAVE_UP: &str = "gave-up";
+/// The command by which a person lets recovery try again.
+const TRY_AGAIN: &str = "stablehand recover";
 
 /// Something a person should know, with what can be done about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +39,11 @@ impl Notice {
         }
     }
 
-    pub(super) fn recovered(judgement: &Judgement) -> Self {
+    pub(super) fn recovered(judgement: &Judgement, proof: Proof, unsaved: Option<&str>) -> Self {
+        let recovered = match proof {
+            Proof::Answered => "recovered, and the next request was answered",
+            Proof::Seen => "recovered, and the server answers",
+        };
         let end = match judgement.verdict {
             Verdict::Orphan => "it was ended",
             Verdict::Idle
@@ -56,15 +62,15 @@ impl Notice {
             | Verdict::SchedulerBlocked
             | Verdict::ServerCorrupt
             | Verdict::JustWoke
-            | Verdict::Unknown { .. } => "recovered, and the next request was answered",
+            | Verdict::Unknown { .. } => recovered,
         };
-        let message = format!("{}: {}; {end}", judgement.subject, judgement.verdict);
+        let message = format!("{}: {}; {end}{}", judgement.subject, judgement.verdict, without(unsaved));
         Self { kind: RECOVERED, message, action: "stablehand history --since 1h".to_owned() }
     }
 
-    pub(super) fn not_helped(judgement: &Judgement, why: &str) -> Self {
-        let message =
-            format!("{}: {}; the step of recovery has not helped: {why}", judgement.subject, judgement.verdict);
+    pub(super) fn not_helped(judgement: &Judgement, why: &str, unsaved: Option<&str>) -> Self {
+        let (subject, verdict) = (&judgement.subject, &judgement.verdict);
+        let message = format!("{subject}: {verdict}; the step of recovery has not helped: {why}{}", without(unsaved));
         Self { kind: NOT_HELPED, message, action: "stablehand why".to_owned() }
     }
 
@@ -73,10 +79,16 @@ impl Notice {
         Self { kind: HELD, message, action: action(judgement) }
     }
 
-    pub(super) fn gave_up(cause: Cause, judgement: &Judgement, why: &str) -> Self {
-        let message = format!("gave up on recovering {} ({}): {why}", judgement.subject, cause.word());
-        Self { kind: GAVE_UP, message, action: "stablehand why".to_owned() }
+    pub(super) fn gave_up(cause: Cause, judgement: &Judgement, why: &str, unsaved: Option<&str>) -> Self {
+        let subject = &judgement.subject;
+        let message = format!("gave up on recovering {subject} ({}): {why}{}", cause.word(), without(unsaved));
+        Self { kind: GAVE_UP, message, action: TRY_AGAIN.to_owned() }
     }
+}
+
+/// That nothing was kept of what was seen before.
+fn without(unsaved: Option<&str>) -> String {
+    unsaved.map_or_else(String::new, |why| format!("; evidence was not kept: {why}"))
 }
 
 fn action(judgement: &Judgement) -> String {

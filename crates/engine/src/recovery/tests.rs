@@ -52,25 +52,14 @@ fn names(effects: &[Effect]) -> Vec<&'static str> {
             Effect::Finish { finish: Finish::Done, .. } => Some("done"),
             Effect::Finish { finish: Finish::Refused(_), .. } => Some("refused"),
             Effect::Finish { finish: Finish::Failed(_), .. } => Some("failed"),
-            Effect::Alert(_) => None,
+            Effect::Alert(_) | Effect::Abandon { .. } => None,
         })
         .collect()
 }
 
 /// Of the effect that is to be answered next: a wish may have taken the place of what was begun before it.
 pub(super) fn life(effects: &[Effect]) -> Life {
-    effects
-        .iter()
-        .rev()
-        .find_map(|effect| match effect {
-            Effect::SaveEvidence { life, .. }
-            | Effect::SignalRunner { life, .. }
-            | Effect::Unload { life, .. }
-            | Effect::RestartThroughOwner { life, .. }
-            | Effect::Verify { life, .. } => Some(*life),
-            Effect::Alert(_) | Effect::GiveUp { .. } | Effect::Finish { .. } => None,
-        })
-        .expect("an effect that is answered")
+    effects.iter().rev().find_map(Effect::life).expect("an effect that is answered")
 }
 
 fn told(effects: &[Effect]) -> Vec<&'static str> {
@@ -83,14 +72,21 @@ fn told(effects: &[Effect]) -> Vec<&'static str> {
             | Effect::Unload { .. }
             | Effect::RestartThroughOwner { .. }
             | Effect::Verify { .. }
+            | Effect::Abandon { .. }
             | Effect::GiveUp { .. }
             | Effect::Finish { .. } => None,
         })
         .collect()
 }
 
+/// What is not waited for any more, in the order of the effects.
+fn abandoned(effects: &[Effect]) -> Vec<Life> {
+    let life = |effect: &Effect| if let Effect::Abandon { life } = effect { Some(*life) } else { None };
+    effects.iter().filter_map(life).collect()
+}
+
 /// Plays a whole recovery of a hung runner that begins with this step; what came last.
-fn recover(ladder: &mut Ladder, now: Now, outcome: Result<(), String>) -> Vec<Effect> {
+fn recover(ladder: &mut Ladder, now: Now, outcome: Result<Proof, String>) -> Vec<Effect> {
     let saved = ladder.step(now, Event::Judged(vec![hung(RUNNER)]));
     assert_eq!(names(&saved), ["save"], "{saved:?}");
     let term = ladder.step(now, Event::Done { life: life(&saved) });
@@ -115,7 +111,7 @@ fn alerts_are_all_that_comes_by_default() {
 #[test]
 fn a_hung_runner_is_ended_with_its_evidence_saved_before_and_verified_after() {
     let mut ladder = ladder(Policy::Runner);
-    let effects = recover(&mut ladder, at(0), Ok(()));
+    let effects = recover(&mut ladder, at(0), Ok(Proof::Answered));
     assert_eq!(told(&effects), ["recovered"]);
     assert_eq!(ladder.doing(), None);
 }
@@ -165,7 +161,7 @@ fn an_orphan_is_ended_and_no_request_is_made_for_it() {
     let term = ladder.step(at(0), Event::Done { life: life(&saved) });
     let verify = ladder.step(at(0), Event::Done { life: life(&term) });
     assert!(matches!(&verify[..], [Effect::Verify { check: Check::Runner { id: RUNNER, model: None }, .. }]));
-    let effects = ladder.step(at(0), Event::Verified { life: life(&verify), outcome: Ok(()) });
+    let effects = ladder.step(at(0), Event::Verified { life: life(&verify), outcome: Ok(Proof::Answered) });
     assert_eq!(told(&effects), ["recovered"]);
 }
 
@@ -175,6 +171,10 @@ fn evidence_that_cannot_be_saved_holds_nothing_up() {
     let saved = ladder.step(at(0), Event::Judged(vec![hung(RUNNER)]));
     let effects = ladder.step(at(0), Event::Failed { life: life(&saved), why: "the disk is full".to_owned() });
     assert_eq!(names(&effects), ["term"]);
+    let verify = ladder.step(at(0), Event::Done { life: life(&effects) });
+    let effects = ladder.step(at(0), Event::Verified { life: life(&verify), outcome: Ok(Proof::Seen) });
+    let [Effect::Alert(notice)] = &effects[..] else { panic!("{effects:?}") };
+    assert!(notice.message.ends_with("the server answers; evidence was not kept: the disk is full"), "{notice:?}");
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn nothing_is_kicked_while_a_pinned_model_loads() {
 #[test]
 fn a_cause_cools_down_between_two_steps() {
     let mut ladder = ladder(Policy::Runner);
-    recover(&mut ladder, at(0), Ok(()));
+    recover(&mut ladder, at(0), Ok(Proof::Answered));
     assert_eq!(names(&ladder.step(at(30), Event::Judged(vec![hung(OTHER)]))), [""; 0]);
     assert_eq!(ladder.deadline(), Some((at(60).awake, "cooldown")));
     assert_eq!(names(&ladder.step(at(60), Event::Tick)), ["save"]);
@@ -232,17 +232,42 @@ fn a_cause_cools_down_between_two_steps() {
 #[test]
 fn two_fast_failures_of_the_same_kind_are_given_up_on_until_a_person_asks() {
     let mut ladder = ladder(Policy::Runner);
-    recover(&mut ladder, at(0), Ok(()));
-    recover(&mut ladder, at(100), Ok(()));
+    recover(&mut ladder, at(0), Ok(Proof::Answered));
+    recover(&mut ladder, at(100), Ok(Proof::Answered));
     let effects = ladder.step(at(200), Event::Judged(vec![hung(RUNNER)]));
     assert_eq!(names(&effects), ["give up"]);
     assert!(told(&effects).contains(&"gave-up"));
-    assert_eq!(ladder.given_up().collect::<Vec<_>>(), [Cause::Hung]);
+    let given_up: Vec<_> = ladder.given_up().collect();
+    let [(Cause::Hung, GivenUp { subject, why })] = &given_up[..] else { panic!("{given_up:?}") };
+    assert!(subject.contains("qwen3:8b") && why.contains("came back"), "{subject} {why}");
     for seconds in 201..9_000 {
         assert_eq!(names(&ladder.step(at(seconds), Event::Judged(vec![hung(RUNNER)]))), [""; 0]);
     }
-    let effects = ladder.step(at(9_000), Event::PersonAsked { wish: WishId(1), ask: Ask::TryAgain });
-    assert_eq!(names(&effects), ["done", "save"]);
+    assert_eq!(names(&ladder.step(at(9_000), Event::TryAgain)), ["save"]);
+    assert_eq!(ladder.given_up().count(), 0);
+}
+
+#[test]
+fn what_was_given_up_names_the_command_that_takes_it_up_and_another_policy_does_it_too() {
+    let mut ladder = ladder(Policy::Runner);
+    recover(&mut ladder, at(0), Ok(Proof::Answered));
+    recover(&mut ladder, at(100), Ok(Proof::Answered));
+    let effects = ladder.step(at(200), Event::Judged(vec![hung(RUNNER)]));
+    let action = |effect: &Effect| if let Effect::Alert(notice) = effect { Some(notice.action.clone()) } else { None };
+    assert!(effects.iter().filter_map(action).any(|action| action == "stablehand recover"), "{effects:?}");
+    assert_eq!(ladder.step(at(300), Event::PolicySet(Policy::Runner)), [], "nothing new was said");
+    assert_eq!(ladder.given_up().count(), 1);
+    assert_eq!(names(&ladder.step(at(301), Event::PolicySet(Policy::All))), ["save"]);
+    assert_eq!(ladder.given_up().count(), 0);
+}
+
+#[test]
+fn what_is_done_for_a_person_is_told_before() {
+    let ask = Ask::EndRunner { id: RUNNER, force: true };
+    let steps = ask.steps("qwen3:8b").join("\n");
+    assert!(steps.contains("qwen3:8b (pid 101)") && steps.contains("SIGKILL") && steps.contains("60 s"), "{steps}");
+    let gentle = Ask::EndRunner { id: RUNNER, force: false }.steps("qwen3:8b").join("\n");
+    assert!(gentle.contains("10 s") && !gentle.contains("SIGKILL"), "{gentle}");
 }
 
 #[test]
@@ -257,14 +282,14 @@ fn a_step_that_has_not_helped_is_a_failure_too() {
 #[test]
 fn under_the_widest_policy_the_server_is_restarted_once_before_giving_up() {
     let mut ladder = ladder(Policy::All);
-    recover(&mut ladder, at(0), Ok(()));
-    recover(&mut ladder, at(100), Ok(()));
+    recover(&mut ladder, at(0), Ok(Proof::Answered));
+    recover(&mut ladder, at(100), Ok(Proof::Answered));
     let saved = ladder.step(at(200), Event::Judged(vec![hung(RUNNER)]));
     let restart = ladder.step(at(200), Event::Done { life: life(&saved) });
     assert_eq!(names(&restart), ["restart"]);
     let verify = ladder.step(at(220), Event::Done { life: life(&restart) });
     ladder.step(at(221), Event::Judged(vec![]));
-    ladder.step(at(221), Event::Verified { life: life(&verify), outcome: Ok(()) });
+    ladder.step(at(221), Event::Verified { life: life(&verify), outcome: Ok(Proof::Answered) });
     assert_eq!(names(&ladder.step(at(300), Event::Judged(vec![hung(RUNNER)]))), ["give up"]);
 }
 
@@ -273,8 +298,49 @@ fn a_process_that_survives_sigkill_is_given_up_on_at_once() {
     let mut ladder = ladder(Policy::Runner);
     let saved = ladder.step(at(0), Event::Judged(vec![hung(RUNNER)]));
     ladder.step(at(0), Event::Done { life: life(&saved) });
-    assert_eq!(names(&ladder.step(at(1), Event::Tick)), ["kill"]);
-    assert_eq!(names(&ladder.step(at(20), Event::Tick)), ["give up"]);
+    let kill = ladder.step(at(1), Event::Tick);
+    assert_eq!(names(&kill), ["kill"]);
+    assert_eq!(ladder.step(at(60), Event::Tick), [], "40 GB are given back slowly while the machine pages");
+    let effects = ladder.step(at(61), Event::Tick);
+    assert_eq!((names(&effects), abandoned(&effects)), (vec!["give up"], vec![life(&kill)]));
+    let why = effects.iter().find_map(|effect| if let Effect::GiveUp { why, .. } = effect { Some(why) } else { None });
+    assert!(why.is_some_and(|why| why.contains("60 s after SIGKILL")), "{why:?}");
+}
+
+#[test]
+fn what_is_late_is_abandoned_before_the_next_step() {
+    let mut ladder = ladder(Policy::Runner);
+    let saved = ladder.step(at(0), Event::Judged(vec![hung(RUNNER)]));
+    let term = ladder.step(at(6), Event::Tick);
+    assert!(
+        matches!(&term[..], [Effect::Abandon { life }, Effect::SignalRunner { .. }] if *life == self::life(&saved)),
+        "{term:?}"
+    );
+    let kill = ladder.step(at(7), Event::Tick);
+    assert!(
+        matches!(&kill[..], [Effect::Abandon { life }, Effect::SignalRunner { .. }] if *life == self::life(&term)),
+        "{kill:?}"
+    );
+    let verify = ladder.step(at(8), Event::Done { life: life(&kill) });
+    assert_eq!(abandoned(&verify), [], "an answered effect is over");
+}
+
+#[test]
+fn what_is_called_off_is_abandoned() {
+    // The machine slept.
+    let mut ladder = ladder(Policy::Runner);
+    let saved = ladder.step(at(0), Event::Judged(vec![hung(RUNNER)]));
+    let term = ladder.step(at(0), Event::Done { life: life(&saved) });
+    assert_eq!(ladder.step(at(0), Event::Woke), [Effect::Abandon { life: life(&term) }]);
+    // It moves again, or the right was taken away.
+    for then in [Event::Judged(vec![working(RUNNER)]), Event::PolicySet(Policy::AlertOnly)] {
+        let mut ladder = self::ladder(Policy::Runner);
+        let saved = ladder.step(at(0), Event::Judged(vec![hung(RUNNER)]));
+        let term = ladder.step(at(0), Event::Done { life: life(&saved) });
+        let mut effects = ladder.step(at(0), then);
+        effects.extend(ladder.step(at(1), Event::Tick));
+        assert_eq!((names(&effects), abandoned(&effects)), (vec![], vec![life(&term)]));
+    }
 }
 
 #[test]
@@ -282,7 +348,7 @@ fn six_steps_an_hour_are_the_most_and_it_is_said() {
     let limits = Limits { fast: Duration::from_secs(1), ..Limits::default() };
     let mut ladder = Ladder::new(Policy::Runner, limits);
     for round in 0..6 {
-        recover(&mut ladder, at(round * 100), Ok(()));
+        recover(&mut ladder, at(round * 100), Ok(Proof::Answered));
     }
     let effects = ladder.step(at(700), Event::Judged(vec![hung(RUNNER)]));
     assert_eq!((names(&effects), told(&effects)), (vec![], vec!["hung", "recovery-held"]));
@@ -299,14 +365,18 @@ fn a_stale_answer_is_dropped() {
     let kill = ladder.step(at(1), Event::Tick);
     assert_eq!(names(&kill), ["kill"]);
     assert_eq!(ladder.step(at(1), Event::Failed { life: life(&term), why: String::new() }), []);
-    assert_eq!(ladder.step(at(1), Event::Verified { life: life(&kill), outcome: Ok(()) }), [], "nothing to verify yet");
+    assert_eq!(
+        ladder.step(at(1), Event::Verified { life: life(&kill), outcome: Ok(Proof::Answered) }),
+        [],
+        "nothing to verify yet"
+    );
 }
 
 #[test]
 fn a_sleep_calls_off_what_was_suspected_before_it() {
     let mut ladder = ladder(Policy::Runner);
     let saved = ladder.step(at(0), Event::Judged(vec![hung(RUNNER)]));
-    assert_eq!(ladder.step(at(1), Event::Woke), []);
+    assert_eq!(ladder.step(at(1), Event::Woke), [Effect::Abandon { life: life(&saved) }]);
     assert_eq!(ladder.step(at(2), Event::Done { life: life(&saved) }), []);
     assert_eq!(ladder.doing(), None);
 }
@@ -327,7 +397,7 @@ fn a_person_ends_a_runner_whatever_it_does_and_whatever_the_policy() {
         matches!(&verify[..], [Effect::Verify { check: Check::Runner { model: None, .. }, .. }]),
         "nothing is asked"
     );
-    let effects = ladder.step(at(2), Event::Verified { life: life(&verify), outcome: Ok(()) });
+    let effects = ladder.step(at(2), Event::Verified { life: life(&verify), outcome: Ok(Proof::Answered) });
     assert_eq!(effects, [Effect::Finish { wish: WishId(3), finish: Finish::Done }]);
 }
 
@@ -340,7 +410,9 @@ fn without_force_a_runner_that_lives_on_is_left_alone_and_it_is_said() {
     ladder.step(at(0), Event::Done { life: life(&saved) });
     assert_eq!(ladder.step(at(5), Event::Tick), []);
     let effects = ladder.step(at(11), Event::Tick);
-    let [Effect::Finish { wish: WishId(3), finish: Finish::Failed(why) }] = &effects[..] else { panic!("{effects:?}") };
+    let [Effect::Abandon { .. }, Effect::Finish { wish: WishId(3), finish: Finish::Failed(why) }] = &effects[..] else {
+        panic!("{effects:?}")
+    };
     assert!(why.contains("--force"), "{why}");
 }
 

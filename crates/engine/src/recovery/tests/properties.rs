@@ -1,7 +1,7 @@
 //! What holds whatever happens.
 
 use super::super::*;
-use super::{at, life, runner};
+use super::{at, runner};
 use crate::stall::{How, Rung};
 use proptest::prelude::*;
 
@@ -50,6 +50,8 @@ struct Play {
     seconds: u64,
     there: Vec<Identity>,
     open: Option<Life>,
+    /// What is under way is answered by [`Event::Verified`].
+    verifies: bool,
     asked: u64,
     ended: u64,
     saved: Option<Identity>,
@@ -58,6 +60,15 @@ struct Play {
 }
 
 impl Play {
+    /// The life of what is under way. An answer of the wrong kind is none, and leaves it under way.
+    fn answer(&mut self, verified: bool) -> Option<Life> {
+        let open = self.open;
+        if verified == self.verifies {
+            self.open = None;
+        }
+        open
+    }
+
     fn step(&mut self, event: Event) {
         let effects = self.ladder.step(at(self.seconds), event);
         for effect in &effects {
@@ -75,16 +86,20 @@ impl Play {
                     self.steps.push(self.seconds);
                 }
                 Effect::Finish { .. } => self.ended += 1,
+                Effect::Abandon { life } => {
+                    assert_eq!(self.open.take(), Some(*life), "abandoned without being waited for, or too late");
+                }
                 Effect::Unload { .. } | Effect::Verify { .. } | Effect::Alert(_) | Effect::GiveUp { .. } => (),
             }
         }
         let last_hour = self.steps.iter().filter(|step| self.seconds - **step < 3_600).count();
         assert!(last_hour <= 7, "{last_hour} steps within an hour");
-        if effects
-            .iter()
-            .any(|effect| !matches!(effect, Effect::Alert(_) | Effect::GiveUp { .. } | Effect::Finish { .. }))
-        {
-            self.open = Some(life(&effects));
+        let begun: Vec<Life> = effects.iter().filter_map(Effect::life).collect();
+        assert!(begun.len() <= 1, "one thing at a time: {effects:?}");
+        if let Some(life) = begun.first() {
+            assert_eq!(self.open, None, "something else is under way still");
+            self.open = Some(*life);
+            self.verifies = effects.iter().any(|effect| matches!(effect, Effect::Verify { .. }));
         }
     }
 
@@ -109,18 +124,18 @@ impl Play {
                 self.step(Event::Tick);
             }
             Happening::Done => {
-                if let Some(life) = self.open {
+                if let Some(life) = self.answer(false) {
                     self.step(Event::Done { life });
                 }
             }
             Happening::Failed => {
-                if let Some(life) = self.open {
+                if let Some(life) = self.answer(false) {
                     self.step(Event::Failed { life, why: "scripted".to_owned() });
                 }
             }
             Happening::Verified(good) => {
-                if let Some(life) = self.open {
-                    let outcome = if good { Ok(()) } else { Err("scripted".to_owned()) };
+                if let Some(life) = self.answer(true) {
+                    let outcome = if good { Ok(Proof::Answered) } else { Err("scripted".to_owned()) };
                     self.step(Event::Verified { life, outcome });
                 }
             }
@@ -162,6 +177,7 @@ proptest! {
             seconds: 0,
             there: vec![],
             open: None,
+            verifies: false,
             asked: 0,
             ended: 0,
             saved: None,
