@@ -44,14 +44,16 @@ export function conversation(backend: Backend): Conversation {
   const tick = () => {
     since_s = Math.floor((performance.now() - steady_ms) / 1000);
   };
-  backend.view((next) => {
+  const hear = (next: View) => {
     const was = view?.link.state;
     view = next;
     came_ms = Date.now();
     steady_ms = performance.now();
     tick();
     if (next.link.state === 'live' && was !== 'live') void look();
-  });
+  };
+  if (backend.first) hear(backend.first);
+  backend.view(hear);
   setInterval(tick, 1000);
 
   async function look() {

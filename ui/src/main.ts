@@ -9,7 +9,7 @@ import { languageOf, learn } from './speech';
 const backend: Backend = inTray() ? tray : (await import('./backend/demo')).demo(location.search);
 
 // The page is drawn once it can speak.
-const language = languageOf(null, navigator.languages);
+const language = languageOf(backend.first?.choices.language, navigator.languages);
 await learn(language);
 
 mount(App, { target: document.body, props: { backend, first: language } });

@@ -59,9 +59,9 @@ export function speech(language: Language, zone?: string): Speech {
   const words = learned.get(language);
   if (!words) throw new Error(`${language} was not learned`);
   const plain = memo((digits: number) => new Intl.NumberFormat(language, { maximumFractionDigits: digits }));
-  const exact = new Intl.NumberFormat(language, { minimumFractionDigits: 1, maximumFractionDigits: 1 });
-  const percent = new Intl.NumberFormat(language, { style: 'percent', maximumFractionDigits: 0 });
-  const plural = new Intl.PluralRules(language);
+  const exact = once(() => new Intl.NumberFormat(language, { minimumFractionDigits: 1, maximumFractionDigits: 1 }));
+  const percent = once(() => new Intl.NumberFormat(language, { style: 'percent', maximumFractionDigits: 0 }));
+  const plural = once(() => new Intl.PluralRules(language));
   const unit = memo(
     (name: string) =>
       new Intl.NumberFormat(language, {
@@ -71,13 +71,11 @@ export function speech(language: Language, zone?: string): Speech {
         maximumFractionDigits: name === 'gigabyte' ? 1 : 0,
       }),
   );
-  const time = new Intl.DateTimeFormat(language, { timeStyle: 'short', ...(zone && { timeZone: zone }) });
-  const day = new Intl.DateTimeFormat(language, { dateStyle: 'short', ...(zone && { timeZone: zone }) });
-  const moment = new Intl.DateTimeFormat(language, {
-    dateStyle: 'short',
-    timeStyle: 'short',
-    ...(zone && { timeZone: zone }),
-  });
+  const time = once(() => new Intl.DateTimeFormat(language, { timeStyle: 'short', ...(zone && { timeZone: zone }) }));
+  const day = once(() => new Intl.DateTimeFormat(language, { dateStyle: 'short', ...(zone && { timeZone: zone }) }));
+  const moment = once(
+    () => new Intl.DateTimeFormat(language, { dateStyle: 'short', timeStyle: 'short', ...(zone && { timeZone: zone }) }),
+  );
 
   const say: Speech['say'] = (word, values = {}) =>
     words[word].replace(/\{(\w+)\}/g, (whole, name: string) => values[name] ?? whole);
@@ -90,12 +88,12 @@ export function speech(language: Language, zone?: string): Speech {
     language,
     say,
     count: (stem, count) =>
-      say(`${stem}.${plural.select(count) === 'one' ? 'one' : 'other'}` as Word, { count: plain(0).format(count) }),
+      say(`${stem}.${plural().select(count) === 'one' ? 'one' : 'other'}` as Word, { count: plain(0).format(count) }),
     known: (name, otherwise) => (Object.hasOwn(words, name) ? words[name as Word] : otherwise),
     number: (value, digits = 0) => plain(digits).format(value),
-    percent: (part) => percent.format(part),
+    percent: (part) => percent().format(part),
     bytes,
-    gigabytes: (value) => (value % GIB === 0 ? plain(0) : exact).format(value / GIB),
+    gigabytes: (value) => (value % GIB === 0 ? plain(0) : exact()).format(value / GIB),
     rate: (bytes_per_s) =>
       // Megabytes up to a whole gigabyte: rates are compared with each other and with what a disk can do.
       `${bytes_per_s >= MIB && bytes_per_s < GIB ? unit('megabyte').format(bytes_per_s / MIB) : bytes(bytes_per_s)}/s`,
@@ -113,7 +111,7 @@ export function speech(language: Language, zone?: string): Speech {
     clock(at, now_ms) {
       const then = new Date(at);
       if (Number.isNaN(then.getTime())) return at;
-      return (day.format(then) === day.format(now_ms) ? time : moment).format(then);
+      return (day().format(then) === day().format(now_ms) ? time() : moment()).format(then);
     },
   };
 }
@@ -124,6 +122,12 @@ const TIME: readonly (readonly [number, string])[] = [
   [60, 'minute'],
   [1, 'second'],
 ];
+
+/** The system's tables for a format are read when it is needed, not before the first picture. */
+function once<V>(make: () => V): () => V {
+  const made = memo((_: 'it') => make());
+  return () => made('it');
+}
 
 function memo<K, V>(make: (key: K) => V): (key: K) => V {
   const made = new Map<K, V>();

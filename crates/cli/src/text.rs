@@ -197,6 +197,13 @@ pub fn ending(ending: &Ending, paint: Paint) -> String {
     for step in &ending.steps {
         line(&mut out, step);
     }
+    if let Some(found) = &ending.owner {
+        let name = found.name.as_deref().map_or_else(String::new, |name| format!(" ({name})"));
+        match &found.owner {
+            Known::Is(owner) => line(&mut out, &format!("Ollama is started by {owner}{name}, and goes on being so")),
+            Known::Unknown { unknown } => line(&mut out, &format!("who starts Ollama is not known: {unknown}")),
+        }
+    }
     if !ending.settings.is_empty() && !matches!(ending.outcome, Outcome::Planned) {
         out.push_str(&settings(&ending.settings, paint));
     }

@@ -327,9 +327,9 @@ async fn examine(place: &Place, client: &Client, voice: Voice) -> Result<ExitCod
 }
 
 fn changes(place: &Place, voice: Voice, done: Result<Report, Failure>, dry_run: bool) -> Result<ExitCode, Failure> {
-    let Report { steps, notes } = done?;
+    let Report { steps, notes, owner } = done?;
     let outcome = if dry_run { Outcome::Planned } else { Outcome::Changed };
-    let mut ending = Ending { steps, notes, simulated: place.simulated(), ..Ending::new(outcome) };
+    let mut ending = Ending { steps, notes, owner, simulated: place.simulated(), ..Ending::new(outcome) };
     if ending.steps.is_empty() {
         ending.notes.push("nothing to do".to_owned());
     }

@@ -1,9 +1,12 @@
 //! Installing, uninstalling and publishing: verbs that work without a running daemon.
 
 use crate::configuration::ConfigurationFile;
+use crate::looking::Looker;
+use crate::translation::found_owner;
 use crate::{Place, failure_of};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
+use stablehand_engine::owner::ownership;
 use stablehand_engine::setting::Name;
 use stablehand_platform::change::Change;
 use stablehand_platform::launchd::launchctl;
@@ -11,7 +14,7 @@ use stablehand_platform::machine::{Machine, Os};
 use stablehand_platform::paths::{Paths, stablehand_files};
 use stablehand_platform::publish::PUBLISHED_AT;
 use stablehand_platform::{carry_out, command_link, install_changes, install_notes, uninstall_changes};
-use stablehand_protocol::Failure;
+use stablehand_protocol::{Failure, FoundOwner};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -33,6 +36,8 @@ pub struct Report {
     pub steps: Vec<String>,
     /// What a person should know besides.
     pub notes: Vec<String>,
+    /// Who starts Ollama; an installation looks for it.
+    pub owner: Option<FoundOwner>,
 }
 
 /// Makes the service manager run the daemon at every login, and `stablehand` a command in a terminal.
@@ -63,7 +68,9 @@ pub async fn install(place: &Place, dry_run: bool) -> Result<Report, Failure> {
             notes.push("the daemon does not answer yet; see `stablehand doctor`".to_owned());
         }
     }
-    Ok(Report { steps, notes })
+    let looker = Looker::new(machine.clone());
+    let survey = looker.surveyor().lock().await.survey(looker.address().port()).await;
+    Ok(Report { steps, notes, owner: Some(found_owner(&ownership(&survey))) })
 }
 
 /// Whether the daemon's socket can be reached within its usual time.
@@ -110,7 +117,7 @@ pub async fn uninstall(place: &Place, dry_run: bool) -> Result<Report, Failure> 
     let leftovers = leftovers(machine);
     steps.extend(leftovers.iter().map(|path| format!("remove {}", path.display())));
     if dry_run {
-        return Ok(Report { steps, notes: Vec::new() });
+        return Ok(Report { steps, ..Report::default() });
     }
     let kept = stablehand_platform::linux::own_process::recorded(machine).is_some();
     carry_out(machine, &changes).await.map_err(|failure| failure_of(&failure))?;
@@ -120,7 +127,7 @@ pub async fn uninstall(place: &Place, dry_run: bool) -> Result<Report, Failure> 
         remove(machine, path, &socket)?;
     }
     let orphaned = "the server that Stablehand started goes on, and nobody keeps it running any more";
-    Ok(Report { steps, notes: kept.then(|| orphaned.to_owned()).into_iter().collect() })
+    Ok(Report { steps, notes: kept.then(|| orphaned.to_owned()).into_iter().collect(), owner: None })
 }
 
 /// A plist that cannot be read tells no names; those that are desired were published too.

@@ -21,6 +21,7 @@ use stablehand_ollama::log::{ConfigLine, Parser};
 use stablehand_ollama::version::Version;
 use stablehand_ollama::{argv, catalogue};
 use stablehand_platform::layers::{self, Obstacles};
+use stablehand_platform::listeners::reachable_at;
 use stablehand_platform::machine::{Machine, Os};
 use stablehand_platform::publish;
 use stablehand_platform::server_log::{LogSource, server_log};
@@ -48,8 +49,8 @@ pub struct Seen {
     pub look: Look,
     /// What `/api/version` says.
     pub version: Known<Version>,
-    /// The address looked at.
-    pub address: String,
+    /// Where the server is, or would be, reached from this machine.
+    pub address: SocketAddr,
     /// Runners in the process table.
     pub runners: Vec<protocol::Runner>,
     /// Values in our persisted file.
@@ -73,6 +74,8 @@ pub struct Looker {
     machine: Machine,
     surveyor: Arc<Mutex<Surveyor>>,
     port: u16,
+    /// Where it is reached, as of the last look.
+    reached_at: Option<SocketAddr>,
     /// `OLLAMA_HOST` as clients on this machine have it.
     host_of_clients: Option<String>,
     session: Option<Session>,
@@ -105,6 +108,7 @@ impl Looker {
         Self {
             surveyor,
             port: machine.default_port(),
+            reached_at: None,
             host_of_clients: None,
             session: None,
             config_line: None,
@@ -121,7 +125,8 @@ impl Looker {
 
     /// The address of the server, as of the last look.
     pub fn address(&self) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+        let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+        self.reached_at.filter(|address| address.port() == self.port).unwrap_or(loopback)
     }
 
     /// A look in which nothing is taken from an earlier one.
@@ -138,6 +143,7 @@ impl Looker {
         }
         self.port = self.port_wanted(configuration);
         let survey = self.survey(configuration).await;
+        self.reached_at = survey.listeners.known().map(|listeners| reachable_at(listeners, self.port));
         let ownership = ownership(&survey);
         let server = ownership.server().and_then(|id| process_of(&survey, id)).cloned();
         let (answer, version) = self.ask().await;
@@ -191,7 +197,7 @@ impl Looker {
                 published_at: session.published_at,
             },
             version,
-            address: self.address().to_string(),
+            address: self.address(),
             runners,
             persisted,
             given_by_hand,
@@ -342,7 +348,7 @@ impl Looker {
         for sighting in &survey.sightings {
             let Role::Runner(args) = &sighting.role else { continue };
             let model = match &args.model {
-                Known::Is(model) => Known::Is(self.names.name_of(&self.machine, model)),
+                Known::Is(model) => Known::Is(self.names.of(&self.machine, model).name),
                 Known::Unknown(reason) => Known::Unknown(reason.clone()),
             };
             let forced = match (&args.kind, model.known()) {

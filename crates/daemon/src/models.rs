@@ -4,17 +4,34 @@
 //! digests of their blobs (`ollama manifest/manifest.go`).
 
 use serde::Deserialize;
+use stablehand_engine::time::Awake;
 use stablehand_platform::machine::Machine;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Media type of the layer that a runner is started with.
 const WEIGHTS: &str = "application/vnd.ollama.image.model";
 
+/// What was found is believed for so long: `ollama cp` gives a blob another name, `ollama rm` takes one away.
+const BELIEVED: Duration = Duration::from_secs(60);
+
 /// Remembers what was found; a blob that has no name yet is looked for again.
 #[derive(Debug, Default)]
 pub struct ModelNames {
-    by_blob: HashMap<String, String>,
+    /// All names of each blob, in their order.
+    by_blob: HashMap<String, Vec<String>>,
+    read_at: Option<Awake>,
+}
+
+/// What a model is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// One name, for people: the first, or the blob's short digest when no manifest names it.
+    pub name: String,
+    /// Every name; empty when no manifest names it. One blob has several after `ollama cp`, or when a model was made
+    /// from another one.
+    pub all: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -33,16 +50,24 @@ struct Layer {
 }
 
 impl ModelNames {
-    /// The name of the model whose runner was started with this blob path; the blob's short digest when no manifest
-    /// names it. What is no blob path (an MLX model) is a name already.
-    pub fn name_of(&mut self, machine: &Machine, model: &str) -> String {
-        let Some(blob) = blob_of(model) else { return model.to_owned() };
-        if !self.by_blob.contains_key(blob) {
+    /// What the model is called whose runner was started with this blob path. What is no blob path (an MLX model) is a
+    /// name already.
+    pub fn of(&mut self, machine: &Machine, model: &str) -> Named {
+        let Some(blob) = blob_of(model) else { return Named { name: model.to_owned(), all: vec![model.to_owned()] } };
+        let now = machine.clock().now().awake;
+        let stale = self.read_at.is_none_or(|at| now.since(at) >= BELIEVED);
+        if stale || !self.by_blob.contains_key(blob) {
             let folder =
                 manifests_beside(Path::new(model)).unwrap_or_else(|| machine.home().join(".ollama/models/manifests"));
+            if stale {
+                self.by_blob.clear();
+                self.read_at = Some(now);
+            }
             self.by_blob.extend(read(&folder));
         }
-        self.by_blob.get(blob).cloned().unwrap_or_else(|| blob.chars().take("sha256-".len() + 12).collect())
+        let all = self.by_blob.get(blob).cloned().unwrap_or_default();
+        let short = || blob.chars().take("sha256-".len() + 12).collect();
+        Named { name: all.first().cloned().unwrap_or_else(short), all }
     }
 }
 
@@ -56,15 +81,15 @@ fn manifests_beside(blob: &Path) -> Option<PathBuf> {
     Some(blob.parent()?.parent()?.join("manifests"))
 }
 
-fn read(folder: &Path) -> HashMap<String, String> {
-    let mut names = HashMap::new();
+fn read(folder: &Path) -> HashMap<String, Vec<String>> {
+    let mut names: HashMap<String, Vec<String>> = HashMap::new();
     for host in entries(folder) {
         for namespace in entries(&host) {
             for model in entries(&namespace) {
                 for tag in entries(&model) {
                     let Some(name) = name(&host, &namespace, &model, &tag) else { continue };
                     for blob in weights(&tag) {
-                        names.insert(blob, name.clone());
+                        names.entry(blob).or_default().push(name.clone());
                     }
                 }
             }
@@ -114,13 +139,14 @@ mod tests {
             format!(r#"{{"layers":[{{"mediaType":"{WEIGHTS}","digest":"sha256:{digest}"}},{{"mediaType":"x"}}]}}"#)
         };
         write("manifests/registry.ollama.ai/library/gemma4/26b", &manifest("aa"));
+        write("manifests/registry.ollama.ai/library/gemma4/copy", &manifest("aa"));
         write("manifests/registry.ollama.ai/jo/한글 model/latest", &manifest("bb"));
         write("manifests/hf.co/a/b/q4", &manifest("cc"));
         write("manifests/registry.ollama.ai/library/broken/1", "{");
         let names = read(&folder.path().join("manifests"));
-        assert_eq!(names["sha256-aa"], "gemma4:26b");
-        assert_eq!(names["sha256-bb"], "jo/한글 model:latest");
-        assert_eq!(names["sha256-cc"], "hf.co/a/b:q4");
+        assert_eq!(names["sha256-aa"], ["gemma4:26b", "gemma4:copy"]);
+        assert_eq!(names["sha256-bb"], ["jo/한글 model:latest"]);
+        assert_eq!(names["sha256-cc"], ["hf.co/a/b:q4"]);
         assert_eq!(names.len(), 3);
     }
 

@@ -211,21 +211,17 @@ fn rival_in_words(rival: &Rival) -> String {
 
 fn server(machine: &Machine, supervisor: &Supervisor, since: Wall, seen: &Seen) -> protocol::Server {
     let ownership = &seen.look.ownership;
-    let (owner, detail, rivals): (_, Option<&Owner>, &[Rival]) = match ownership {
-        Ownership::One { owner, .. } => (protocol::Known::Is(owner.word().to_owned()), Some(owner), &[]),
-        Ownership::Contested { holder, rivals, .. } => {
-            (protocol::Known::Is(holder.word().to_owned()), Some(holder), rivals)
-        }
-        Ownership::Foreign(by) => (protocol::Known::unknown(foreigner_in_words(by)), None, &[]),
-        Ownership::Absent => (protocol::Known::unknown("no Ollama was found on this machine"), None, &[]),
-        Ownership::Unknown(reason) => (protocol::Known::unknown(reason.clone()), None, &[]),
+    let detail = owner_of(ownership);
+    let rivals: &[Rival] = match ownership {
+        Ownership::Contested { rivals, .. } => rivals,
+        Ownership::One { .. } | Ownership::Foreign(_) | Ownership::Absent | Ownership::Unknown(_) => &[],
     };
     protocol::Server {
         state: supervisor.state().word().to_owned(),
         since: rfc3339(since),
         words: state_in_words(supervisor, seen),
         version: known(&seen.version, ToString::to_string),
-        owner,
+        owner: found_owner(ownership).owner,
         owner_detail: detail.map(|owner| owner_detail(machine, owner)),
         rivals: rivals
             .iter()
@@ -242,9 +238,29 @@ fn server(machine: &Machine, supervisor: &Supervisor, since: Wall, seen: &Seen) 
             || protocol::Known::unknown("no server of this user is seen"),
             |at| protocol::Known::Is(rfc3339(at)),
         ),
-        address: seen.address.clone(),
+        address: seen.address.to_string(),
         serving: supervisor.serving(),
     }
+}
+
+fn owner_of(ownership: &Ownership) -> Option<&Owner> {
+    match ownership {
+        Ownership::One { owner, .. } | Ownership::Contested { holder: owner, .. } => Some(owner),
+        Ownership::Foreign(_) | Ownership::Absent | Ownership::Unknown(_) => None,
+    }
+}
+
+/// Who starts Ollama, for clients.
+pub fn found_owner(ownership: &Ownership) -> protocol::FoundOwner {
+    let owner = match ownership {
+        Ownership::One { owner, .. } | Ownership::Contested { holder: owner, .. } => {
+            protocol::Known::Is(owner.word().to_owned())
+        }
+        Ownership::Foreign(by) => protocol::Known::unknown(foreigner_in_words(by)),
+        Ownership::Absent => protocol::Known::unknown("no Ollama was found on this machine"),
+        Ownership::Unknown(reason) => protocol::Known::unknown(reason.clone()),
+    };
+    protocol::FoundOwner { owner, name: owner_of(ownership).map(name_of) }
 }
 
 fn state_in_words(supervisor: &Supervisor, seen: &Seen) -> String {

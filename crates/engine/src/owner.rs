@@ -418,14 +418,27 @@ const ADOPTERS: [&str; 3] = ["launchd", "systemd", "init"];
 pub fn holder<'a>(process: &Process, others: &'a [Process]) -> Option<&'a Process> {
     let parent = process.parent.filter(|pid| *pid > 1)?;
     let parent = others.iter().find(|other| other.id.pid == parent)?;
-    let name = parent.executable.known().and_then(|path| path.file_name());
-    let adopts = name.is_some_and(|name| ADOPTERS.iter().any(|adopter| name == *adopter));
-    (!adopts).then_some(parent)
+    (!adopts_orphans(parent)).then_some(parent)
+}
+
+/// Whether this process takes in orphans.
+pub fn adopts_orphans(process: &Process) -> bool {
+    let name = process.executable.known().and_then(|path| path.file_name());
+    process.id.pid == 1 || name.is_some_and(|name| ADOPTERS.iter().any(|adopter| name == *adopter))
 }
 
 /// The `.app` folder that a path lies in.
 pub fn enclosing_bundle(path: &Path) -> Option<&Path> {
     path.ancestors().skip(1).find(|ancestor| ancestor.extension().is_some_and(|extension| extension == "app"))
+}
+
+/// Whether a program is part of an installation of Ollama: it lies in a folder of that name, or in its bundle.
+pub fn lies_in_ollama(program: &Path) -> bool {
+    program.ancestors().skip(1).any(|folder| {
+        let Some(name) = folder.file_name().and_then(|name| name.to_str()) else { return false };
+        let name = name.to_ascii_lowercase();
+        name == "ollama" || name == ".ollama" || (name.starts_with("ollama") && name.ends_with(".app"))
+    })
 }
 
 fn version_at(survey: &Survey, process: &Process) -> Option<String> {

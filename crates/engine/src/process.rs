@@ -87,3 +87,24 @@ pub struct Sighting {
     /// Its part.
     pub role: Role,
 }
+
+/// Whose a runner is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Belonging {
+    /// It runs below this server.
+    Server(Identity),
+    /// Its server has ended.
+    LeftBehind,
+    /// Nobody saw it below a server. It may be somebody's own, who only uses a model of Ollama's.
+    Unknown,
+}
+
+impl Belonging {
+    /// The living server.
+    pub fn server(&self) -> Option<Identity> {
+        match self {
+            Self::Server(id) => Some(*id),
+            Self::LeftBehind | Self::Unknown => None,
+        }
+    }
+}

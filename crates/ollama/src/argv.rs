@@ -4,7 +4,7 @@
 //! under a random path of app translocation, or below the folder of a simulated world.
 
 use stablehand_engine::Known;
-use stablehand_engine::owner::enclosing_bundle;
+use stablehand_engine::owner::{enclosing_bundle, lies_in_ollama};
 use stablehand_engine::process::{Process, Role, RunnerArgs, RunnerKind};
 use std::path::{Path, PathBuf};
 
@@ -35,7 +35,7 @@ pub fn role(process: &Process) -> Option<Role> {
     if is("llama-server") {
         let args = llama_server(argv.get(1..)?);
         let serves_blob = args.model.known().is_some_and(|model| model.contains("/blobs/sha256-"));
-        let in_ollama = path.as_deref().is_some_and(|path| path.ancestors().skip(1).any(is_ollama_folder));
+        let in_ollama = path.as_deref().is_some_and(lies_in_ollama);
         let has_model = args.model.known().is_some();
         return (has_model && (serves_blob || in_ollama)).then_some(Role::Runner(args));
     }
@@ -96,12 +96,6 @@ fn app_role(path: &Path, argv: &[String]) -> Option<Role> {
         && inside.file_name().is_some_and(|file| file == "Squirrel")
         && argv.get(1).is_some_and(|word| word == "background");
     shim.then(|| Role::Shim { bundle: bundle.to_path_buf() })
-}
-
-fn is_ollama_folder(folder: &Path) -> bool {
-    let Some(name) = folder.file_name().and_then(|name| name.to_str()) else { return false };
-    let name = name.to_ascii_lowercase();
-    name == "ollama" || name == ".ollama" || (name.starts_with("ollama") && name.ends_with(".app"))
 }
 
 fn llama_server(options: &[String]) -> RunnerArgs {

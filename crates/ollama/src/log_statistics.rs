@@ -105,6 +105,7 @@ impl Statistics {
         for model in self.runners.living(now, runners) {
             self.loads.gone(now, &model);
         }
+        self.loads.living(now, |port| runners.iter().any(|runner| runner.port == Some(port)));
     }
 
     /// Takes in the next line, read at that time.

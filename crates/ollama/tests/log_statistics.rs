@@ -100,6 +100,32 @@ fn the_lines_of_two_runners_are_nobodys() {
 }
 
 #[test]
+fn a_load_whose_end_is_not_told_ends_with_its_runner() {
+    let mut feed = Feed::new();
+    let load = until(TWO_RUNNERS, "llama-server started in");
+    let begun = feed.text(load);
+    let port = begun.loading().expect("a load is under way").port.expect("its runner was started");
+    feed.living(&[runner(port, HANGUL_MODEL)]);
+    feed.now = Wall::from_unix_ms(feed.now.unix_ms + 29_000);
+    assert!(feed.living(&[]).loading().is_some(), "it may be on its way");
+    feed.now = Wall::from_unix_ms(feed.now.unix_ms + 2_000);
+    let over = feed.living(&[]);
+    assert_eq!(over.loading(), None);
+    assert_eq!(over.loads.last().map(|load| &load.state), Some(&LoadState::EndUnknown));
+}
+
+#[test]
+fn a_long_load_whose_runner_lives_goes_on() {
+    let mut feed = Feed::new();
+    let begun = feed.text(until(TWO_RUNNERS, "llama-server started in"));
+    let port = begun.loading().expect("a load is under way").port.expect("its runner was started");
+    for _minute in 0..50 {
+        feed.now = Wall::from_unix_ms(feed.now.unix_ms + 60_000);
+        assert!(feed.living(&[runner(port, HANGUL_MODEL)]).loading().is_some());
+    }
+}
+
+#[test]
 fn loads_evictions_and_single_slots_are_told() {
     let view = Feed::new().text(TWO_RUNNERS);
     let [first, second] = &view.loads[..] else { panic!("{:?}", view.loads) };

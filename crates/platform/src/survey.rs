@@ -10,8 +10,10 @@ use crate::machine::{Machine, Os};
 use crate::processes::{self, ProcessTable};
 use crate::signal::Classify;
 use stablehand_engine::Known;
-use stablehand_engine::owner::{AgentKind, Keeper, Listener, Owner, Survey, enclosing_bundle, holder};
-use stablehand_engine::process::{Identity, Process, Role, Sighting};
+use stablehand_engine::owner::{
+    AgentKind, Keeper, Listener, Owner, Survey, adopts_orphans, enclosing_bundle, holder, lies_in_ollama,
+};
+use stablehand_engine::process::{Belonging, Identity, Process, Role, RunnerKind, Sighting};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -140,6 +142,25 @@ impl Surveyor {
         self.servers.get(&id)
     }
 
+    /// Whose a runner is. One that nobody saw below a server counts as left behind only when a server that is gone
+    /// could have started it, or when it is a program of Ollama's that nobody holds: a `llama-server` with a model of
+    /// Ollama's may be a person's own.
+    pub fn belonging(&self, sighting: &Sighting) -> Belonging {
+        let process = &sighting.process;
+        let parent = |seen: &&SeenServer| Some(seen.process.id.pid) == process.parent;
+        if let Some(server) = self.servers.values().filter(parent).find(|seen| processes::is_alive(seen.process.id)) {
+            return Belonging::Server(server.process.id);
+        }
+        if let Some(server) = self.server_of_runner(process.id) {
+            return if processes::is_alive(server) { Belonging::Server(server) } else { Belonging::LeftBehind };
+        }
+        let could = |seen: &SeenServer| !processes::is_alive(seen.process.id) && seen.could_have_started(sighting);
+        if self.servers.values().any(could) || (is_of_ollama(sighting) && is_held_by_nobody(process)) {
+            return Belonging::LeftBehind;
+        }
+        Belonging::Unknown
+    }
+
     /// Whose child a runner was when it was first seen with a server above it.
     pub(crate) fn server_of_runner(&self, runner: Identity) -> Option<Identity> {
         self.runners.get(&runner).copied()
@@ -263,6 +284,23 @@ async fn launchd_keeper(machine: &Machine, label: &str, plist: PathBuf) -> Optio
 
 fn keeps_alive(plist: &Path) -> bool {
     matches!(PropertyList::look(plist), Ok(Some(list)) if list.keeps_alive())
+}
+
+fn is_of_ollama(sighting: &Sighting) -> bool {
+    match &sighting.role {
+        Role::Runner(args) => match args.kind {
+            RunnerKind::OllamaRunner | RunnerKind::Mlx => true,
+            RunnerKind::LlamaServer => sighting.process.executable.known().is_some_and(|path| lies_in_ollama(path)),
+        },
+        Role::Gui { .. } | Role::Shim { .. } | Role::Serve => true,
+    }
+}
+
+fn is_held_by_nobody(process: &Process) -> bool {
+    match process.parent {
+        None | Some(0 | 1) => true,
+        Some(parent) => processes::anybody(parent).is_none_or(|parent| adopts_orphans(&parent)),
+    }
 }
 
 /// A socket of this user's whose process cannot be found was closed in between, as was one whose process has ended.

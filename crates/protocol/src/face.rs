@@ -3,7 +3,7 @@
 //! The tray is the page's way to the daemon and decides nothing on its behalf. What only the tray can do (it works
 //! without a daemon, too) stands beside what it passes on.
 
-use crate::{Ending, Failure, Past, Request, Snapshot};
+use crate::{Ending, Failure, FoundOwner, Past, Request, Snapshot};
 use serde::{Deserialize, Serialize};
 
 /// Name of the one event that the page listens to; its payload is a [`View`].
@@ -184,6 +184,8 @@ pub enum Answer {
     Planned {
         /// The lines.
         steps: Vec<String>,
+        /// Who starts Ollama here; for an installation.
+        owner: Option<FoundOwner>,
     },
     /// It did not work.
     Failed {

@@ -146,6 +146,9 @@ pub struct Ending {
     /// Why not, when it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
+    /// Who starts Ollama on this machine; told by an installation alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<FoundOwner>,
     /// The settings that are desired, and the three main ones.
     #[serde(default)]
     pub settings: Vec<Setting>,
@@ -172,6 +175,7 @@ impl Ending {
         Self {
             outcome,
             failure: None,
+            owner: None,
             settings: vec![],
             runners: vec![],
             steps: vec![],
@@ -185,6 +189,16 @@ impl Ending {
     pub fn failed(failure: Failure) -> Self {
         Self { failure: Some(failure), ..Self::new(Outcome::Failed) }
     }
+}
+
+/// Who starts Ollama on a machine, as far as it could be found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
+pub struct FoundOwner {
+    /// One word, as [`Server::owner`].
+    pub owner: Known<String>,
+    /// Bundle, label, unit, container or program, in words.
+    pub name: Option<String>,
 }
 
 /// One line of the answer to a request.

@@ -88,7 +88,7 @@ async fn uninstall(app: &AppHandle, dry_run: bool) -> Result<Answer, Failure> {
 }
 
 fn told(ending: Ending, dry_run: bool) -> Answer {
-    if dry_run { Answer::Planned { steps: ending.steps } } else { Answer::Done }
+    if dry_run { Answer::Planned { steps: ending.steps, owner: ending.owner } } else { Answer::Done }
 }
 
 async fn stop_daemon(app: &AppHandle) -> Result<Answer, Failure> {

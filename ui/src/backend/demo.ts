@@ -134,14 +134,14 @@ export function demo(search: string): Backend {
       case 'history':
         return { answer: 'past', past: scene.past };
       case 'install':
-        if (ask.dry_run) return { answer: 'planned', steps: INSTALLS };
+        if (ask.dry_run) return { answer: 'planned', steps: INSTALLS, owner: { owner: 'app', name: '/Applications/Ollama.app' } };
         scene = calm();
         change((view) => {
           if (language !== null) view.choices.language = language;
         });
         return { answer: 'done' };
       case 'uninstall':
-        if (ask.dry_run) return { answer: 'planned', steps: UNINSTALLS };
+        if (ask.dry_run) return { answer: 'planned', steps: UNINSTALLS, owner: null };
         change((view) => (view.link = { state: 'absent' }));
         return { answer: 'done' };
       case 'start-daemon':

@@ -8,6 +8,13 @@ import type { Backend } from './backend';
 /** Whether the page stands in the tray's window. */
 export const inTray = isTauri;
 
+declare global {
+  interface Window {
+    /** The tray puts it there before the page begins, so that its first picture is whole. */
+    stablehandView?: View;
+  }
+}
+
 const ask = (ask: Ask): Promise<Answer> =>
   invoke<Answer>('ask', { ask }).catch((error: unknown) => ({
     answer: 'failed',
@@ -15,6 +22,7 @@ const ask = (ask: Ask): Promise<Answer> =>
   }));
 
 export const tray: Backend = {
+  ...(window.stablehandView && { first: window.stablehandView }),
   view(callback) {
     // Listening first: a view that comes between the two is not lost.
     void listen<View>('view', (event) => callback(event.payload)).then(async () => {

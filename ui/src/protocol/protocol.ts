@@ -40,7 +40,11 @@ past: Past, } | { "answer": "planned",
 /**
  * The lines.
  */
-steps: Array<string>, } | { "answer": "failed", 
+steps: Array<string>, 
+/**
+ * Who starts Ollama here; for an installation.
+ */
+owner: FoundOwner | null, } | { "answer": "failed", 
 /**
  * Why.
  */
@@ -143,6 +147,10 @@ outcome: Outcome,
  */
 failure?: Failure | null, 
 /**
+ * Who starts Ollama on this machine; told by an installation alone.
+ */
+owner?: FoundOwner | null, 
+/**
  * The settings that are desired, and the three main ones.
  */
 settings: Array<Setting>, 
@@ -208,6 +216,19 @@ message: string,
  * What to do about it; may be empty.
  */
 hint: string, };
+
+/**
+ * Who starts Ollama on a machine, as far as it could be found.
+ */
+export type FoundOwner = { 
+/**
+ * One word, as [`Server::owner`].
+ */
+owner: Known<string>, 
+/**
+ * Bundle, label, unit, container or program, in words.
+ */
+name: string | null, };
 
 /**
  * A verdict with what made it.

@@ -4,17 +4,17 @@
 use super::log_feed::LogFeed;
 use super::tokens::{self, TokenCounters, Tokens};
 use crate::looking::Seen;
-use crate::models::ModelNames;
+use crate::models::{ModelNames, Named};
 use futures_util::future::join_all;
 use stablehand_engine::Known;
 use stablehand_engine::loaded::{GpuMemory, Loaded, LoadedModels, same_model};
 use stablehand_engine::owner::{Owner, Ownership};
-use stablehand_engine::process::{Identity, Role, RunnerArgs, Sighting};
+use stablehand_engine::process::{Belonging, Identity, Role, RunnerArgs, Sighting};
 use stablehand_engine::stall::evidence::{
     Health, Listing, MachineSeen, Observation, ProcessState, RunnerSeen, ServerSeen, Waiting,
 };
 use stablehand_engine::time::{Awake, Now, Wall};
-use stablehand_ollama::client::{Client, LoadedModel};
+use stablehand_ollama::client::{CallError, Client, LoadedModel};
 use stablehand_ollama::log::Parser;
 use stablehand_ollama::log_statistics::{LivingRunner, LogView, Statistics};
 use stablehand_ollama::runner::{Look, RunnerClient, evidence};
@@ -88,6 +88,14 @@ impl Observed {
     }
 }
 
+/// What `/api/ps` said.
+#[derive(Clone, Debug)]
+struct Listed {
+    models: Known<LoadedModels>,
+    /// Whether it was answered, with whatever.
+    answered: Known<bool>,
+}
+
 /// Makes observations.
 #[derive(Debug)]
 pub struct Observer {
@@ -96,9 +104,13 @@ pub struct Observer {
     sampler: Sampler,
     connections: Connections,
     names: ModelNames,
+    /// Under which name the server listed each runner.
+    listed_as: BTreeMap<Identity, String>,
+    /// Whose each runner of the table is.
+    belongs: BTreeMap<Identity, Belonging>,
     table: Vec<Sighting>,
     table_at: Option<Awake>,
-    ps: Option<(Awake, Known<LoadedModels>)>,
+    ps: Option<(Awake, Listed)>,
     log: LogFeed,
     tokens: TokenCounters,
     statistics: Statistics,
@@ -119,6 +131,8 @@ impl Observer {
             connections: Connections::new(machine.clone()),
             surveyor,
             names: ModelNames::default(),
+            listed_as: BTreeMap::new(),
+            belongs: BTreeMap::new(),
             table: vec![],
             table_at: None,
             ps: None,
@@ -135,8 +149,7 @@ impl Observer {
     pub async fn observe(&mut self, seen: &Seen) -> Observed {
         let now = self.machine.clock().now();
         self.look_at_table(now.awake).await;
-        let port = seen.look.port;
-        let client = Client::new(std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, port))).ok();
+        let client = Client::new(seen.address).ok();
         let runners: Vec<(Sighting, RunnerArgs)> = self
             .table
             .iter()
@@ -150,12 +163,12 @@ impl Observer {
         let sample = self.sampler.sample(&ids).await;
         let looks = join_all(runners.iter().map(|(_, args)| look_at(args))).await;
         let answers = match client {
-            Some(client) if server.is_some() => client.version(ANSWER).await.is_ok(),
+            Some(client) if server.is_some() => was_answered(&client.version(ANSWER).await),
             Some(_) | None => false,
         };
-        let listed = self.listed(now.awake, client.filter(|_| answers)).await;
+        let Listed { models: listed, answered: ps_answers } = self.listed(now.awake, client.filter(|_| answers)).await;
         let log = self.follow(seen, &runners, now);
-        let connections = without_ourselves(self.connections.look(port));
+        let connections = without_ourselves(self.connections.look(seen.look.port));
         let view = log.known();
         let seen_runners: Vec<RunnerSeen> = runners
             .iter()
@@ -170,7 +183,7 @@ impl Observer {
         let tokens = self.tokens.observe(&said);
         let waiting = waiting(&connections, &seen_runners);
         let observation = Observation {
-            server: self.server(server, answers, &listed, view, &seen_runners, &waiting, &connections, now.awake),
+            server: self.server(server, answers, ps_answers, view, &seen_runners, &waiting, &connections, now.awake),
             runners: seen_runners,
             machine: machine_seen(&sample),
         };
@@ -185,23 +198,30 @@ impl Observer {
             || moved
             || self.table.iter().any(|sighting| !stablehand_platform::processes::is_alive(sighting.process.id))
         {
-            self.table = self.surveyor.lock().await.sightings();
+            let mut surveyor = self.surveyor.lock().await;
+            self.table = surveyor.sightings();
+            let whose = |sighting: &Sighting| (sighting.process.id, surveyor.belonging(sighting));
+            self.belongs = self.table.iter().filter(|seen| matches!(seen.role, Role::Runner(_))).map(whose).collect();
+            self.listed_as.retain(|id, _| self.belongs.contains_key(id));
             self.table_at = Some(now);
         }
     }
 
-    async fn listed(&mut self, now: Awake, client: Option<Client>) -> Known<LoadedModels> {
+    async fn listed(&mut self, now: Awake, client: Option<Client>) -> Listed {
         let Some(client) = client else {
             self.ps = None;
-            return Known::unknown("the server does not answer");
+            let reason = "the server does not answer";
+            return Listed { models: Known::unknown(reason), answered: Known::unknown("it was not asked") };
         };
         if let Some((at, listed)) = &self.ps
             && now.since(*at) < PS_INTERVAL
-            && listed.known().is_some()
+            && listed.models.known().is_some()
         {
             return listed.clone();
         }
-        let listed = match client.ps(ANSWER).await {
+        let asked = client.ps(ANSWER).await;
+        let answered = Known::Is(was_answered(&asked));
+        let models = match asked {
             Ok(loaded) => {
                 let until = |expires: Known<Wall>| expires.known().copied().unwrap_or(Wall::from_unix_ms(i64::MAX));
                 let one = |model: LoadedModel| {
@@ -215,6 +235,7 @@ impl Observer {
             }
             Err(error) => Known::unknown(error.to_string()),
         };
+        let listed = Listed { models, answered };
         self.ps = Some((now, listed.clone()));
         listed
     }
@@ -246,26 +267,28 @@ impl Observer {
         server: Option<Identity>,
     ) -> RunnerSeen {
         let process = &sighting.process;
-        let model = match &args.model {
-            Known::Is(model) => Known::Is(self.names.name_of(&self.machine, model)),
-            Known::Unknown(reason) => Known::Unknown(reason.clone()),
+        let belongs = self.belongs.get(&process.id).cloned().unwrap_or(Belonging::Unknown);
+        let (model, listing) = match &args.model {
+            Known::Is(model) => {
+                let named = self.names.of(&self.machine, model);
+                let listing = listing(&named, listed, &belongs, server);
+                let listed_as = named.all.iter().find(|name| listed.known().is_some_and(|all| all.contains_key(*name)));
+                // The name that it was loaded by, for as long as it lives: what was learned of it goes by its name.
+                if let (Some(name), Known::Is(Listing::Until(_))) = (listed_as, &listing) {
+                    self.listed_as.entry(process.id).or_insert_with(|| name.clone());
+                }
+                (Known::Is(self.listed_as.get(&process.id).cloned().unwrap_or(named.name)), listing)
+            }
+            Known::Unknown(reason) => (Known::Unknown(reason.clone()), Known::Unknown(reason.clone())),
         };
         let said = args.port.known().and_then(|port| log?.runner(*port));
         let told = look.map(|look| evidence(look, |slot, task| said?.prompt_tokens_total(slot, task)));
         let usage = sample.processes.iter().find(|one| one.id == process.id);
-        let listing = match (listed, &model) {
-            (Known::Is(listed), Known::Is(model)) => {
-                Known::Is(listed.get(model).map_or(Listing::Absent, |loaded| Listing::Until(loaded.until)))
-            }
-            (Known::Unknown(reason), _) | (_, Known::Unknown(reason)) => Known::Unknown(reason.clone()),
-        };
         RunnerSeen {
             id: process.id,
             kind: args.kind,
             model,
-            server: server
-                .filter(|server| process.parent == Some(server.pid))
-                .or_else(|| self.living_parent(process.parent)),
+            belongs,
             started: process.started,
             state: usage.map_or(ProcessState::Alive, state),
             cpu: usage.map_or_else(|| Known::unknown("it was not sampled"), |usage| usage.cpu.clone()),
@@ -277,6 +300,7 @@ impl Observer {
             slots: told.as_ref().map_or_else(|| Known::unknown("its port is not known"), |told| told.slots.clone()),
             decode_total: told.map_or_else(|| Known::unknown("its port is not known"), |told| told.decode_total),
             log_progress: said.and_then(|said| said.progress.known().copied().flatten()),
+            paged_in_bytes_per_s: usage.and_then(|usage| usage.read_back.bytes_per_s.known().copied()),
             finished: said.and_then(|said| said.finished.known().cloned()).unwrap_or_default(),
             listed: listing,
             tickets: None,
@@ -284,18 +308,12 @@ impl Observer {
         }
     }
 
-    fn living_parent(&self, parent: Option<u32>) -> Option<Identity> {
-        let parent = self.table.iter().find(|sighting| Some(sighting.process.id.pid) == parent)?;
-        let serves = matches!(parent.role, Role::Serve);
-        (serves && stablehand_platform::processes::is_alive(parent.process.id)).then_some(parent.process.id)
-    }
-
     #[expect(clippy::too_many_arguments, reason = "each is one source of an observation")]
     fn server(
         &mut self,
         id: Option<Identity>,
         answers: bool,
-        listed: &Known<LoadedModels>,
+        ps_answers: Known<bool>,
         log: Option<&LogView>,
         runners: &[RunnerSeen],
         waiting: &Known<Waiting>,
@@ -322,13 +340,45 @@ impl Observer {
         ServerSeen {
             id,
             answers,
-            ps_answers: if answers { Known::Is(listed.known().is_some()) } else { Known::unknown("it was not asked") },
+            ps_answers,
             loading,
             waiting: waiting.known().copied().unwrap_or_default(),
             oldest_wait: oldest,
             failures: new,
             successes: answered,
         }
+    }
+}
+
+/// How the server lists a runner. A server knows nothing of another one's runners, and what no manifest names cannot be
+/// looked for.
+fn listing(
+    named: &Named,
+    listed: &Known<LoadedModels>,
+    belongs: &Belonging,
+    server: Option<Identity>,
+) -> Known<Listing> {
+    match belongs {
+        Belonging::Server(own) if server.is_some_and(|server| server != *own) => {
+            return Known::unknown("it belongs to another server");
+        }
+        Belonging::Server(_) | Belonging::LeftBehind | Belonging::Unknown => {}
+    }
+    match listed {
+        Known::Unknown(reason) => Known::Unknown(reason.clone()),
+        Known::Is(listed) => match named.all.iter().find_map(|name| listed.get(name)) {
+            Some(loaded) => Known::Is(Listing::Until(loaded.until)),
+            None if named.all.is_empty() => Known::unknown("no manifest names its model"),
+            None => Known::Is(Listing::Absent),
+        },
+    }
+}
+
+/// Whether anything came back; whatever that was, somebody serves.
+fn was_answered<T>(asked: &Result<T, CallError>) -> bool {
+    match asked {
+        Ok(_) | Err(CallError::NotOllama { .. } | CallError::Status { .. } | CallError::Malformed { .. }) => true,
+        Err(CallError::Refused { .. } | CallError::Silent { .. } | CallError::Broken { .. }) => false,
     }
 }
 
@@ -377,5 +427,43 @@ fn machine_seen(sample: &Sample) -> MachineSeen {
         pressure: sample.memory.pressure.known().map(|pressure| pressure.level()),
         gpu_percent: sample.gpu.utilisation_percent.known().copied(),
         throttled: sample.thermal.throttled.known().copied(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVER: Identity = Identity { pid: 10, birth: 1 };
+    const OTHER: Identity = Identity { pid: 20, birth: 1 };
+
+    fn named(all: &[&str]) -> Named {
+        Named { name: "sha256-ab".to_owned(), all: all.iter().map(|name| (*name).to_owned()).collect() }
+    }
+
+    fn loaded(names: &[&str]) -> Known<LoadedModels> {
+        let one = |name: &&str| {
+            let model = Loaded { bytes: Known::Is(1), gpu_bytes: 1, until: Wall::from_unix_ms(7) };
+            ((*name).to_owned(), model)
+        };
+        Known::Is(names.iter().map(one).collect())
+    }
+
+    #[test]
+    fn a_runner_is_listed_under_any_name_of_its_blob() {
+        let ours = Belonging::Server(SERVER);
+        let listed = loaded(&["gemma4:copy"]);
+        let until = Known::Is(Listing::Until(Wall::from_unix_ms(7)));
+        assert_eq!(listing(&named(&["gemma4:26b", "gemma4:copy"]), &listed, &ours, Some(SERVER)), until);
+        assert_eq!(listing(&named(&["gemma4:26b"]), &listed, &ours, Some(SERVER)), Known::Is(Listing::Absent));
+    }
+
+    #[test]
+    fn what_no_manifest_names_and_what_another_server_runs_is_not_missed() {
+        let listed = loaded(&["gemma4:26b"]);
+        let unnamed = listing(&named(&[]), &listed, &Belonging::Server(SERVER), Some(SERVER));
+        assert!(unnamed.reason().is_some_and(|reason| reason.contains("manifest")), "{unnamed:?}");
+        let of_another = listing(&named(&["smollm:135m"]), &listed, &Belonging::Server(OTHER), Some(SERVER));
+        assert!(of_another.reason().is_some_and(|reason| reason.contains("another server")), "{of_another:?}");
     }
 }

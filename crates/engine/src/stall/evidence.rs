@@ -5,7 +5,7 @@
 //! nothing about the decode loop behind it.
 
 use crate::known::Known;
-use crate::process::{Identity, RunnerKind};
+use crate::process::{Belonging, Identity, RunnerKind};
 use crate::time::Wall;
 use std::time::Duration;
 
@@ -29,8 +29,8 @@ pub struct RunnerSeen {
     pub kind: RunnerKind,
     /// Its model's name.
     pub model: Known<String>,
-    /// The living server that it belongs to; `None` when that is gone.
-    pub server: Option<Identity>,
+    /// Whose it is.
+    pub belongs: Belonging,
     /// When it started.
     pub started: Wall,
     /// What the kernel says of it.
@@ -45,8 +45,12 @@ pub struct RunnerSeen {
     pub slots: Known<Vec<SlotSeen>>,
     /// `llamacpp:n_decode_total`: batches decoded so far.
     pub decode_total: Known<u64>,
-    /// The newest progress that the log tells of this runner (older generations, MLX), with the log's time.
+    /// The newest progress that the log tells of this runner (older generations, MLX), with the log's time; `None` once
+    /// the request that it was told of has ended, and while the lines cannot be told apart.
     pub log_progress: Option<LogProgress>,
+    /// Pages of its own that it read back from disk: swapped out, or of mapped weights that memory had no room for;
+    /// bytes per second, unknown is not zero.
+    pub paged_in_bytes_per_s: KnownRate,
     /// The requests that it finished since it started, newest last, at most the last eight.
     pub finished: Vec<FinishedRequest>,
     /// Whether and how `/api/ps` lists it; unknown when that did not answer.
@@ -141,9 +145,9 @@ pub enum Listing {
 pub struct ServerSeen {
     /// The process, when it runs.
     pub id: Option<Identity>,
-    /// Whether `/api/version` answered.
+    /// Whether `/api/version` was answered, with whatever.
     pub answers: bool,
-    /// Whether `/api/ps` answered within its deadline; it takes locks that a blocked scheduler holds.
+    /// Whether `/api/ps` was answered within its deadline, with whatever; it takes locks that a blocked scheduler holds.
     pub ps_answers: Known<bool>,
     /// A load is under way (a log line says so, or a runner is loading).
     pub loading: bool,
@@ -169,7 +173,7 @@ pub struct Waiting {
 /// The machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MachineSeen {
-    /// Pages read back from swap or compressed memory, in bytes per second; unknown is not zero.
+    /// Pages read back from swap, in bytes per second; unknown is not zero.
     pub swap_in_bytes_per_s: KnownRate,
     /// Pages written to swap, in bytes per second.
     pub swap_out_bytes_per_s: KnownRate,

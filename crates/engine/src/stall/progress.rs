@@ -200,7 +200,12 @@ impl LogLines {
             self.unfinished = false;
             movement.any = true;
         }
-        let Some(line) = seen else { return movement };
+        let Some(line) = seen else {
+            // The request that was told of is over, or whose the lines are cannot be told any more: none is known.
+            movement.any |= std::mem::take(&mut self.unfinished);
+            self.steps.clear();
+            return movement;
+        };
         let same = |last: LogProgress| {
             last.prompt_tokens_done == line.prompt_tokens_done
                 && last.prompt_tokens_total == line.prompt_tokens_total

@@ -3,13 +3,14 @@
 mod judging;
 mod unloading;
 
-use super::envelope::{FAMILIAR_SPAN, UNSEEN_INTERVAL};
+use super::envelope::{FAMILIAR_SPAN, PAGING_TAIL, UNSEEN_INTERVAL};
 use super::evidence::{Health, MachineSeen, ProcessState, RunnerSeen, ServerSeen};
 use super::fact::Pattern;
 use super::prediction::{Measured, Prediction};
 use super::progress::{Answers, LogLines, Movement, Slots, tokens_f64};
 use super::verdict::Verdict;
 use super::watcher::Paging;
+use crate::process::Belonging;
 use crate::time::{Awake, Now};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -83,6 +84,8 @@ pub(super) struct RunnerWatch {
     before_wake: (Duration, Duration),
     /// It has made progress since the machine woke.
     moved_since_wake: bool,
+    /// When its own pages were last read back.
+    paged_at: Option<(Awake, Paging)>,
     paged_in_silence: Paging,
     decode_at_progress: Option<u64>,
     cpu_in_silence: VecDeque<(Awake, Duration)>,
@@ -124,6 +127,7 @@ impl RunnerWatch {
             worked: Duration::ZERO,
             before_wake: (Duration::ZERO, Duration::ZERO),
             moved_since_wake: true,
+            paged_at: None,
             paged_in_silence: Paging::RuledOut,
             decode_at_progress: None,
             cpu_in_silence: VecDeque::new(),
@@ -169,6 +173,23 @@ impl RunnerWatch {
         self.rate_window.clear();
         self.begin_silence(now);
         self.before_wake = before_wake;
+    }
+
+    /// What a new observation says of its own pages; it goes on for a while, since a rate is an average.
+    pub(super) fn paging(&mut self, now: Awake, seen: &RunnerSeen) -> Paging {
+        let paging = Paging::of_runner(seen);
+        if paging != Paging::RuledOut {
+            self.paged_at = Some((now, paging));
+        }
+        self.paged(now)
+    }
+
+    /// Whether its own pages are or may be read back.
+    pub(super) fn paged(&self, now: Awake) -> Paging {
+        match self.paged_at {
+            Some((at, paging)) if now.since(at) < PAGING_TAIL => paging,
+            Some(_) | None => Paging::RuledOut,
+        }
     }
 
     /// Whether a request is known to be in it.
@@ -314,7 +335,7 @@ impl RunnerWatch {
         count(stopped, interval.silence(), &mut self.stopped_for, &mut self.stopped_looks);
         let gpu_idle = machine.gpu_percent.is_some_and(|percent| percent <= super::profile::GPU_IDLE_PERCENT);
         count(gpu_idle, interval.silence(), &mut self.gpu_idle_for, &mut self.gpu_idle_looks);
-        count(seen.server.is_none(), worked, &mut self.orphan_for, &mut 0);
+        count(seen.belongs == Belonging::LeftBehind, worked, &mut self.orphan_for, &mut 0);
         count(seen.health == Health::Loading, worked, &mut self.loading_for, &mut 0);
         let footprint = |runner: &RunnerSeen| runner.footprint_bytes.known().copied();
         let still = footprint(seen).is_some() && footprint(seen) <= footprint(&self.seen);

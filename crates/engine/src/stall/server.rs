@@ -9,7 +9,7 @@ use crate::Known;
 use crate::process::Identity;
 use crate::supervisor::FIRST_ANSWER;
 use crate::time::{Awake, Now};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::mem::discriminant;
 use std::time::Duration;
 
@@ -40,7 +40,8 @@ pub(super) struct ServerWatch {
     loading_since: Option<Awake>,
     /// Requests that failed and that were answered well, by look.
     ends: VecDeque<(Awake, u32, u32)>,
-    slow: BTreeSet<Identity>,
+    /// Runners that were slow for long without an explanation, and when last.
+    slow: BTreeMap<Identity, Awake>,
     /// For how long each runner has been slow without an explanation.
     unexplained_for: BTreeMap<Identity, Duration>,
     verdict: Option<(Verdict, Awake)>,
@@ -59,7 +60,7 @@ impl ServerWatch {
             ps_silent_while_loading: false,
             loading_since: None,
             ends: VecDeque::new(),
-            slow: BTreeSet::new(),
+            slow: BTreeMap::new(),
             unexplained_for: BTreeMap::new(),
             verdict: None,
         }
@@ -121,12 +122,13 @@ impl ServerWatch {
         if runners.iter().any(|judgement| matches!(judgement.verdict, Verdict::Generating { tokens_per_s: Some(_) })) {
             self.slow.clear();
         }
+        self.slow.retain(|_, at| now.since(*at) <= FAILURE_SPAN);
         let before = std::mem::take(&mut self.unexplained_for);
         for judgement in runners.iter().filter(unexplained) {
             let id = judgement.subject.id();
             let span = before.get(&id).map_or(Duration::ZERO, |span| *span + interval.worked());
             if span >= SLOW_LONGEST {
-                self.slow.insert(id);
+                self.slow.insert(id, now);
             }
             self.unexplained_for.insert(id, span);
         }
@@ -199,7 +201,7 @@ impl ServerWatch {
         let working: Vec<_> = runners.iter().filter(|judgement| judgement.verdict.is_work()).collect();
         let slow = self.slow.len() >= SLOW_LIVES
             && !working.is_empty()
-            && working.iter().all(|judgement| self.slow.contains(&judgement.subject.id()));
+            && working.iter().all(|judgement| self.slow.contains_key(&judgement.subject.id()));
         if !failing && !slow {
             return None;
         }
@@ -211,9 +213,10 @@ impl ServerWatch {
             evidence.push(Fact::EveryRunnerSlow { lives: u32::try_from(self.slow.len()).unwrap_or(u32::MAX) });
         }
         // Failures alone may be the requests' own: a model too large to load, a client that repeats what cannot work.
+        // Slowness alone may be the machine's: a game beside it, a battery. A server that has gone wrong shows both.
         let first = runners.iter().any(|judgement| comes_first(&judgement.verdict));
-        let curable =
-            slow || failing && !first && runners.iter().any(|judgement| judgement.verdict == Verdict::EmptyReplies);
+        let empty = runners.iter().any(|judgement| judgement.verdict == Verdict::EmptyReplies);
+        let curable = failing && (slow || !first && empty);
         Some((Verdict::ServerCorrupt, evidence, curable.then_some(Rung::RestartServer)))
     }
 }

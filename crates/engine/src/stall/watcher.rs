@@ -66,6 +66,7 @@ impl Watcher {
             match self.runners.get_mut(&runner.id) {
                 Some(watch) => {
                     let others = working - usize::from(watch.has_work());
+                    let interval = Interval { paging: interval.paging.or(watch.paging(now.awake, runner)), ..interval };
                     watch.take_in(&interval, runner, &seen.machine, others == 0, prediction);
                 }
                 None => {
@@ -95,11 +96,14 @@ impl Watcher {
         let mut judgements = vec![];
         for (id, watch) in &mut self.runners {
             let others = batches.iter().filter(|(other, _)| *other != id);
+            let own = watch.seen.paged_in_bytes_per_s.unwrap_or(0.0);
+            let swap_in_bytes_per_s = seen.machine.swap_in_bytes_per_s.map(|rate| rate.max(own));
+            let machine = MachineSeen { swap_in_bytes_per_s, ..seen.machine };
             let around = Around {
                 now,
-                machine: &seen.machine,
+                machine: &machine,
                 server: &seen.server,
-                paging,
+                paging: paging.or(watch.paged(now.awake)),
                 sharers: u32::try_from(others.clone().count()).unwrap_or(u32::MAX),
                 others_batch: others.map(|(_, batch)| *batch).max().unwrap_or_default(),
                 woke,
@@ -184,8 +188,17 @@ impl Paging {
         }
     }
 
+    /// What a runner's own pages tell.
+    pub(super) fn of_runner(seen: &RunnerSeen) -> Self {
+        match seen.paged_in_bytes_per_s {
+            Some(rate) if rate >= PAGING_BYTES_PER_S => Self::Seen,
+            Some(_) => Self::RuledOut,
+            None => Self::Possible("what it reads back from disk is not known"),
+        }
+    }
+
     /// The graver of two.
-    fn or(self, other: Self) -> Self {
+    pub(super) fn or(self, other: Self) -> Self {
         match (self, other) {
             (Self::Seen, _) | (_, Self::Seen) => Self::Seen,
             (Self::Possible(why), _) | (_, Self::Possible(why)) => Self::Possible(why),

@@ -43,7 +43,7 @@ pub enum LoadState {
     },
     /// The client left and the server gave it up.
     GivenUp,
-    /// Another load began although the log tells no end of this one.
+    /// The log tells no end of it, and another load began, or its runner is gone.
     EndUnknown,
 }
 
@@ -74,12 +74,20 @@ pub struct OneSlot {
     pub count: u64,
 }
 
+/// The log does not tell the end of every load. One is over when its runner, which was started, has not lived for so
+/// long; without a runner, and with one that lives, after what no honest load takes.
+const GONE_LONGEST: Duration = Duration::from_secs(30);
+const WITHOUT_RUNNER_LONGEST: Duration = Duration::from_secs(600);
+const WITH_RUNNER_LONGEST: Duration = Duration::from_secs(3600);
+
 const MOST_KEPT: usize = 16;
 const MOST_WAIT: Duration = Duration::from_secs(900);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Loads {
     loads: VecDeque<Load>,
+    /// When the runner of the load under way was started, or last seen alive.
+    lived_at: Option<Wall>,
     evictions: VecDeque<Eviction>,
     /// Whether the newest eviction still waits for the load that it makes room for.
     making_room: bool,
@@ -131,6 +139,7 @@ impl Loads {
         }
         if let Some(load) = self.running_mut() {
             load.port = port;
+            self.lived_at = Some(at);
         }
     }
 
@@ -193,6 +202,22 @@ impl Loads {
         self.making_room = true;
         let evicted = Known::unknown("the log names them with OLLAMA_DEBUG=1 only");
         push(&mut self.evictions, Eviction { at, why: why.to_owned(), made_room_for, evicted });
+    }
+
+    /// Takes in the ports of the runners that live.
+    pub fn living(&mut self, now: Wall, lives: impl Fn(u16) -> bool) {
+        let Some((began, port)) = self.running().map(|load| (load.began, load.port)) else { return };
+        let over = match port {
+            Some(port) if lives(port) => {
+                self.lived_at = Some(now);
+                now - began > WITH_RUNNER_LONGEST
+            }
+            Some(_) => now - self.lived_at.unwrap_or(began) > GONE_LONGEST,
+            None => now - began > WITHOUT_RUNNER_LONGEST,
+        };
+        if let Some(load) = self.running_mut().filter(|_| over) {
+            load.state = LoadState::EndUnknown;
+        }
     }
 
     /// A model must go, by its name.

@@ -127,6 +127,18 @@ async fn answers(port: u16) -> bool {
     matches!(tokio::time::timeout(PROBE_LIMIT, tokio::net::TcpStream::connect(address)).await, Ok(Ok(_)))
 }
 
+/// Where a server that listens so is reached from this machine: by loopback where it listens there or everywhere, else
+/// at an address of its own.
+pub fn reachable_at(listeners: &[Listener], port: u16) -> SocketAddr {
+    let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let own: Vec<SocketAddr> = listeners.iter().filter_map(|listener| listener.address.parse().ok()).collect();
+    let everywhere = own.len() < listeners.len() || own.iter().any(|address| address.ip().is_unspecified());
+    if everywhere || own.contains(&loopback) {
+        return loopback;
+    }
+    own.iter().find(|address| address.ip().is_loopback()).or(own.first()).copied().unwrap_or(loopback)
+}
+
 /// As `lsof` shows it: `*` for every address.
 fn shown(address: SocketAddr) -> String {
     match address.ip() {
@@ -139,6 +151,25 @@ fn shown(address: SocketAddr) -> String {
 mod tests {
     use super::*;
     use std::net::TcpListener;
+
+    #[test]
+    fn a_server_is_asked_where_it_listens() {
+        let at = |addresses: &[&str]| {
+            let one = |address: &&str| Listener {
+                address: (*address).to_owned(),
+                process: Known::unknown("not asked"),
+                program: None,
+                uid: None,
+            };
+            reachable_at(&addresses.iter().map(one).collect::<Vec<_>>(), 11434).to_string()
+        };
+        assert_eq!(at(&[]), "127.0.0.1:11434");
+        assert_eq!(at(&["*:11434"]), "127.0.0.1:11434");
+        assert_eq!(at(&["192.168.1.5:11434", "*:11434"]), "127.0.0.1:11434");
+        assert_eq!(at(&["[::1]:11434", "127.0.0.1:11434"]), "127.0.0.1:11434");
+        assert_eq!(at(&["192.168.1.5:11434", "[::1]:11434"]), "[::1]:11434");
+        assert_eq!(at(&["100.64.0.7:11434"]), "100.64.0.7:11434");
+    }
 
     #[tokio::test]
     async fn a_socket_of_ours_is_found_with_its_process_and_gone_when_closed() {

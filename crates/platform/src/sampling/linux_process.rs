@@ -4,7 +4,8 @@
 //! kernel may hold that lock for ever. So shares are counted by a thread of their own, and the longer a count took,
 //! the longer the next one waits.
 
-use super::sample::{Footprint, FootprintKind, ProcessSample, RunState};
+use super::pages_in_bytes;
+use super::sample::{Flow, Footprint, FootprintKind, ProcessSample, RunState};
 use stablehand_engine::Known;
 use stablehand_engine::process::Identity;
 use stablehand_engine::time::Awake;
@@ -98,7 +99,7 @@ impl LinuxProcesses {
             state,
             cpu: cpu_time(stat.cpu_ticks, rustix::param::clock_ticks_per_second(), scale),
             footprint,
-            major_faults: Known::Is(stat.major_faults),
+            read_back: Flow::so_far(pages_in_bytes(stat.major_faults)),
         }
     }
 

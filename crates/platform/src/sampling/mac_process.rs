@@ -1,6 +1,7 @@
 //! A process of macOS: from what the kernel hands out (`sys/proc_info.h`, `sys/resource.h`) to a [`ProcessSample`].
 
-use super::sample::{Footprint, FootprintKind, ProcessSample, RunState};
+use super::pages_in_bytes;
+use super::sample::{Flow, Footprint, FootprintKind, ProcessSample, RunState};
 use stablehand_engine::Known;
 use stablehand_engine::process::Identity;
 use stablehand_engine::time::Awake;
@@ -112,7 +113,7 @@ pub(super) fn sample(
         } else {
             Known::Is(Footprint { bytes: usage.footprint_bytes, kind: FootprintKind::Physical, counted: now })
         },
-        major_faults: Known::Is(usage.pageins),
+        read_back: Flow::so_far(pages_in_bytes(usage.pageins)),
     }
 }
 
@@ -147,7 +148,8 @@ mod tests {
         assert_eq!(seen.cpu, Known::Is(Duration::from_secs(1)));
         let footprint = seen.footprint.known().unwrap();
         assert_eq!((footprint.bytes, footprint.kind), (25 << 30, FootprintKind::Physical));
-        assert_eq!(seen.major_faults, Known::Is(31_337));
+        let page_bytes = u64::try_from(rustix::param::page_size()).unwrap();
+        assert_eq!(seen.read_back.total_bytes, Known::Is(31_337 * page_bytes));
         let intel = Timebase { numer: 1, denom: 1 };
         assert_eq!(cpu_time(2_000_000_000, intel, 1.0), Known::Is(Duration::from_secs(2)));
     }

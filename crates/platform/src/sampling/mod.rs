@@ -34,6 +34,7 @@ use gpu::GpuSource;
 use heat::HeatSource;
 use linux_process::LinuxProcesses;
 use memory::MemorySource;
+use rates::ReadBack;
 use stablehand_engine::Known;
 use stablehand_engine::process::Identity;
 use stablehand_engine::time::Awake;
@@ -48,6 +49,7 @@ pub struct Sampler {
     gpu: GpuSource,
     heat: HeatSource,
     processes: LinuxProcesses,
+    read_back: ReadBack,
 }
 
 impl Sampler {
@@ -59,6 +61,7 @@ impl Sampler {
             gpu: GpuSource::new(None),
             heat: HeatSource::default(),
             processes: LinuxProcesses::default(),
+            read_back: ReadBack::default(),
         }
     }
 
@@ -74,12 +77,14 @@ impl Sampler {
     pub async fn sample(&mut self, pids: &[Identity]) -> Sample {
         let at = self.machine.clock().now();
         let memory = self.memory.read(&self.machine, at.awake, pids).await;
+        let mut processes = self.processes(pids, at.awake).await;
+        self.read_back.fill(at.awake, &mut processes);
         Sample {
             at,
             memory,
             gpu: self.gpu.read(&self.machine).await,
             thermal: self.heat.read(&self.machine),
-            processes: self.processes(pids, at.awake).await,
+            processes,
         }
     }
 
@@ -95,6 +100,14 @@ impl Sampler {
         }
         self.processes.read(pids, now, scale).await
     }
+}
+
+/// Pages in bytes.
+fn pages_in_bytes(pages: u64) -> Known<u64> {
+    let page_bytes = u64::try_from(rustix::param::page_size()).ok();
+    page_bytes
+        .and_then(|bytes| pages.checked_mul(bytes))
+        .map_or_else(|| Known::unknown("the kernel tells an impossible number of pages"), Known::Is)
 }
 
 /// Seconds of the machine in one real second. What the kernel tells of a process is real time.

@@ -1,8 +1,10 @@
 //! From counters to rates, in awake time: a night asleep is no slow second.
 
-use super::sample::{FIRST_LOOK, Flow, Memory};
+use super::sample::{FIRST_LOOK, Flow, Memory, ProcessSample};
 use stablehand_engine::Known;
+use stablehand_engine::process::Identity;
 use stablehand_engine::time::Awake;
+use std::collections::HashMap;
 
 /// The counters of the look before.
 #[derive(Debug, Default)]
@@ -33,6 +35,24 @@ impl Rates {
             swap_out: memory.swap_out.total_bytes.clone(),
             decompressed: memory.decompressed.total_bytes.clone(),
         });
+    }
+}
+
+/// What processes had read back at the look before.
+#[derive(Debug, Default)]
+pub(super) struct ReadBack {
+    before: HashMap<Identity, (Awake, Known<u64>)>,
+}
+
+impl ReadBack {
+    /// Puts the rates since the look before into these.
+    pub(super) fn fill(&mut self, now: Awake, processes: &mut [ProcessSample]) {
+        let before = std::mem::take(&mut self.before);
+        for process in processes {
+            let known = before.get(&process.id).map(|(at, bytes)| (*at, bytes));
+            process.read_back.bytes_per_s = rate(known, now, &process.read_back.total_bytes);
+            self.before.insert(process.id, (now, process.read_back.total_bytes.clone()));
+        }
     }
 }
 
@@ -80,6 +100,23 @@ mod tests {
         rates.fill(at(12), &mut second);
         assert_eq!(second.swap_out.bytes_per_s, Known::Is(2_000.0));
         assert_eq!(second.swap_in.bytes_per_s, Known::unknown("not asked"));
+    }
+
+    #[test]
+    fn each_life_of_a_process_has_its_own_rate_and_those_that_are_gone_are_forgotten() {
+        let id = |birth| Identity { pid: 7, birth };
+        let read = |birth, bytes| {
+            let unknown = ProcessSample::unknown(id(birth), "not asked");
+            ProcessSample { read_back: Flow::so_far(Known::Is(bytes)), ..unknown }
+        };
+        let mut rates = ReadBack::default();
+        rates.fill(at(1), &mut [read(1, 100)]);
+        let mut second = [read(1, 700), read(2, 50)];
+        rates.fill(at(3), &mut second);
+        assert_eq!(second[0].read_back.bytes_per_s, Known::Is(300.0));
+        assert_eq!(second[1].read_back.bytes_per_s, Known::unknown(FIRST_LOOK));
+        rates.fill(at(4), &mut []);
+        assert!(rates.before.is_empty());
     }
 
     #[test]

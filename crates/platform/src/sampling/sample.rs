@@ -128,7 +128,7 @@ pub struct Thermal {
 }
 
 /// One process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ProcessSample {
     /// Which life of which pid was asked for.
     pub id: Identity,
@@ -138,8 +138,9 @@ pub struct ProcessSample {
     pub cpu: Known<Duration>,
     /// Memory that is its own.
     pub footprint: Known<Footprint>,
-    /// Pages that had to be read from a disk for it since it started.
-    pub major_faults: Known<u64>,
+    /// What had to be read from a disk for it: swapped pages, and mapped files that memory had no room for (Linux
+    /// `majflt`, which counts what was read ahead as nothing; macOS `ri_pageins`).
+    pub read_back: Flow,
 }
 
 /// What the kernel says of a process.
@@ -228,7 +229,7 @@ impl ProcessSample {
             state: Known::unknown(reason),
             cpu: Known::unknown(reason),
             footprint: Known::unknown(reason),
-            major_faults: Known::unknown(reason),
+            read_back: Flow::so_far(Known::unknown(reason)),
         }
     }
 }

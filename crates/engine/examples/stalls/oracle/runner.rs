@@ -100,7 +100,7 @@ impl RunnerWatch {
         if seen.listed.known() != Some(&Listing::Absent) {
             self.unlisted_s = clock.work_s;
         }
-        if seen.server.is_some() {
+        if seen.belongs.server().is_some() {
             self.orphaned_s = clock.work_s;
         }
         let ended = seen.finished != self.finished;
@@ -132,7 +132,7 @@ impl RunnerWatch {
             return true;
         }
         // It ends a little after its server, and does nothing more.
-        if seen.server.is_none() {
+        if seen.belongs.server().is_none() {
             return clock.work_s - self.orphaned_s > envelope::RUNNER_END_S;
         }
         if clock.work_s - self.loading_s > envelope::LOAD_S {
@@ -265,7 +265,10 @@ impl RunnerWatch {
 
     fn learn_log(&mut self, clock: Clock, seen: &RunnerSeen, model: &mut Model, ended: bool) -> u32 {
         let mut misfits = 0;
-        if ended {
+        if ended || seen.log_progress.is_none() {
+            if self.logged {
+                self.moved = Mark::at(clock);
+            }
             self.logged = false;
             self.stretch = None;
         }

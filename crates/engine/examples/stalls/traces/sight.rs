@@ -4,7 +4,7 @@ use super::runner::{Phase, Request, Runner};
 use super::setup::Class;
 use super::world::World;
 use stablehand_engine::Known;
-use stablehand_engine::process::{Identity, RunnerKind};
+use stablehand_engine::process::{Belonging, Identity, RunnerKind};
 use stablehand_engine::stall::evidence::{
     Health, Listing, MachineSeen, Observation, ProcessState, RunnerSeen, ServerSeen, SlotSeen, Waiting,
 };
@@ -103,7 +103,7 @@ fn blank(world: &World, runner: &Runner) -> RunnerSeen {
             Class::Gateway | Class::Blind => RunnerKind::OllamaRunner,
         },
         model: Known::Is(world.setup.models[runner.model].name.clone()),
-        server: None,
+        belongs: Belonging::Unknown,
         started: runner.started,
         state: ProcessState::Alive,
         cpu: Known::unknown("not looked yet"),
@@ -112,6 +112,7 @@ fn blank(world: &World, runner: &Runner) -> RunnerSeen {
         slots: Known::unknown(if class == Class::Llama { "no answer yet" } else { "this generation has no slots" }),
         decode_total: Known::unknown("this runner has no such counter"),
         log_progress: None,
+        paged_in_bytes_per_s: Some(0.0),
         finished: Vec::new(),
         listed: Known::unknown("not asked yet"),
         tickets: None,
@@ -124,7 +125,7 @@ fn see_runner(world: &mut World, number: usize, seen: &mut RunnerSeen) {
     let runner = &world.runners[number];
     let loading = matches!(runner.phase, Phase::Loading { .. });
     let silent = runner.silent_left_s > 0.0 || runner.frozen.is_some_and(|look| look.silent || look.stopped);
-    seen.server = runner.owned.then_some(world.server.id).flatten();
+    seen.belongs = runner.owned.then_some(world.server.id).flatten().map_or(Belonging::LeftBehind, Belonging::Server);
     seen.state = match runner.frozen {
         Some(look) if look.stopped => ProcessState::Stopped,
         Some(_) | None if runner.is_dead() => ProcessState::Gone,
@@ -164,8 +165,10 @@ fn see_runner(world: &mut World, number: usize, seen: &mut RunnerSeen) {
             seen.finished.clone_from(&runner.finished);
         }
         Class::Mlx => {
-            seen.log_progress = runner.log_progress;
-            seen.finished.clone_from(&runner.finished);
+            // The line at the end of a request says nothing of its tokens; what was told before it is over.
+            let ended = runner.finished.last();
+            seen.log_progress =
+                runner.log_progress.filter(|line| ended.is_none_or(|request| request.at.unix_ms < line.at.unix_ms));
         }
         Class::Gateway => {
             let now_ms = world.now_ms;
@@ -237,10 +240,10 @@ pub fn shows_work(seen: &Observation, before: &[(Identity, Duration)], span_s: f
                 let earlier = before.iter().find(|(id, _)| *id == runner.id).map_or(Duration::ZERO, |(_, cpu)| *cpu);
                 cpu.saturating_sub(earlier).as_secs_f64() > 0.02 * span_s
             });
-            let prompt = runner.log_progress.is_some_and(|log| {
-                let ended = runner.finished.last().is_some_and(|request| request.at.unix_ms >= log.at.unix_ms);
-                !ended && log.prompt_tokens_total.is_some_and(|total| log.prompt_tokens_done + 1 < total)
-            });
+            let prompt = runner
+                .log_progress
+                .and_then(|log| Some(log.prompt_tokens_done + 1 < log.prompt_tokens_total?))
+                .unwrap_or(false);
             (slots && busy) || prompt || runner.tickets.is_some_and(|tickets| tickets > 0) || cpu
         })
 }

@@ -1,7 +1,7 @@
 //! From what was seen of a runner to its verdict.
 
 use super::{Around, Paging, RunnerWatch};
-use crate::process::RunnerKind;
+use crate::process::{Belonging, RunnerKind};
 use crate::stall::envelope::{
     ANSWER_LATEST, BEYOND_ENVELOPE, CACHE_SAVE_LONGEST, END_LONGEST, FAMILIAR_SPAN, FAR_BEYOND, FAR_POSITION,
     GENERATION_SLOWEST_TOKENS_PER_S, IMAGE_LONGEST, LOAD_LONGEST, NOISE_FACTOR, NOISE_SPAN, SHARERS_COUNTED,
@@ -99,13 +99,18 @@ impl RunnerWatch {
         {
             return Some((Verdict::JustWoke, vec![Fact::Woke { ago }], None));
         }
-        if self.seen.server.is_none() && self.orphan_for > END_LONGEST + NOISE_SPAN {
-            return Some(self.orphan(around));
-        }
-        if self.seen.server.is_none() {
-            // It ends with its server; what is in its slots belongs to nobody any more.
-            let why = "its server has ended, and it is about to".to_owned();
-            return Some((Verdict::Unknown { why }, vec![Fact::ServerGone { span: self.orphan_for }], None));
+        match self.seen.belongs {
+            Belonging::Server(_) => {}
+            Belonging::LeftBehind if self.orphan_for > END_LONGEST + NOISE_SPAN => return Some(self.orphan(around)),
+            Belonging::LeftBehind => {
+                // It ends with its server; what is in its slots belongs to nobody any more.
+                let why = "its server has ended, and it is about to".to_owned();
+                return Some((Verdict::Unknown { why }, vec![Fact::ServerGone { span: self.orphan_for }], None));
+            }
+            Belonging::Unknown => {
+                let why = "it was never seen below an Ollama server, so it may be somebody's own".to_owned();
+                return Some((Verdict::Unknown { why }, vec![], None));
+            }
         }
         if self.seen.state == ProcessState::Stopped
             && self.stopped_for >= STOPPED_LEAST

@@ -2,7 +2,7 @@
 
 use super::machine::{Job, Machine};
 use crate::Known;
-use crate::process::RunnerKind;
+use crate::process::{Belonging, RunnerKind};
 use crate::stall::evidence::{Health, Listing, ProcessState, Waiting};
 use crate::stall::{Fact, How, Pattern, Rung, Verdict};
 use crate::time::Wall;
@@ -321,7 +321,7 @@ fn a_runner_that_stays_after_its_unload_is_told_first_and_ended_late() {
 #[test]
 fn a_runner_without_its_server_is_an_orphan_after_a_minute_and_kept_while_it_works() {
     let mut machine = generating();
-    machine.runners[0].seen.server = None;
+    machine.runners[0].seen.belongs = Belonging::LeftBehind;
     machine.run_for(100);
     assert_eq!(machine.verdict(0), &Verdict::Orphan);
     assert_eq!(machine.rungs, [], "what still moves may belong to somebody");
@@ -349,6 +349,56 @@ fn an_mlx_prompt_that_stops_is_hung_by_its_log() {
     machine.runners[0].stuck = true;
     machine.run_until("hung");
     assert!(machine.judgement(0).to_string().starts_with("prompt tokens in the log "), "{}", machine.judgement(0));
+}
+
+/// Its clients leave in the middle of a prompt: the last progress that was told stands, and then the request is over.
+#[test]
+fn an_mlx_runner_whose_prompt_was_given_up_is_at_rest() {
+    let mut machine = Machine::new();
+    machine.runners[0].seen.kind = RunnerKind::Mlx;
+    machine.runners[0].queue.push_back(Job::text(100_000, 200));
+    machine.run_for(100);
+    assert!(machine.runners[0].seen.log_progress.is_some(), "it was in the middle");
+    machine.runners[0].cancel(0);
+    machine.runners[0].seen.log_progress = None;
+    machine.run_for(3_600);
+    assert_eq!(machine.rungs, []);
+    assert!(!machine.words.contains(&"hung") && !machine.words.contains(&"suspect"), "{:?}", machine.words);
+}
+
+/// Somebody may run a `llama-server` of his own on one of Ollama's models.
+#[test]
+fn a_runner_that_was_never_seen_below_a_server_is_never_signalled() {
+    let mut machine = generating();
+    machine.runners[0].seen.belongs = Belonging::Unknown;
+    machine.runners[0].seen.listed = Known::Is(Listing::Absent);
+    machine.run_for(1_000);
+    machine.runners[0].stuck = true;
+    machine.run_for(4_000);
+    machine.runners[0].seen.state = ProcessState::Stopped;
+    machine.run_for(1_000);
+    assert!(matches!(machine.verdict(0), Verdict::Unknown { .. }), "{:?}", machine.judged);
+    assert_eq!(machine.rungs, []);
+}
+
+/// Mapped weights that memory has no room for are read again and again, and neither swap nor pressure tells.
+#[test]
+fn a_runner_that_reads_its_weights_back_from_disk_gets_the_time_of_paging() {
+    let silent_for = |paged_in: f64, seconds: u64| {
+        let mut machine = Machine::new();
+        machine.runners[0].queue.push_back(Job::text(100_000, 200));
+        machine.run_for(60);
+        machine.runners[0].stuck = true;
+        machine.runners[0].stuck_cores = 0.0;
+        machine.runners[0].seen.paged_in_bytes_per_s = Some(paged_in);
+        machine.run_for(seconds);
+        machine
+    };
+    assert_eq!(silent_for(0.0, 40).verdict(0).word(), "hung");
+    let paging = silent_for(30_000_000.0, 40);
+    assert_eq!(paging.verdict(0).word(), "prefill", "{:?}", paging.judged);
+    assert!(paging.judgement(0).to_string().contains("28.6 MiB/s in"), "{}", paging.judgement(0));
+    assert_eq!(paging.rungs, []);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A machine with a server and runners, looked at once a second.
 
 use crate::Known;
-use crate::process::{Identity, RunnerKind};
+use crate::process::{Belonging, Identity, RunnerKind};
 use crate::stall::evidence::{
     FinishedRequest, Health, Listing, LogProgress, MachineSeen, Observation, ProcessState, RunnerSeen, ServerSeen,
     SlotSeen, Waiting,
@@ -126,7 +126,8 @@ impl Machine {
             id: Identity { pid, birth: u64::from(pid) },
             kind: RunnerKind::LlamaServer,
             model: Known::Is(model.to_owned()),
-            server: self.server.id,
+            belongs: self.server.id.map_or(Belonging::LeftBehind, Belonging::Server),
+            paged_in_bytes_per_s: Some(0.0),
             started: Wall::from_unix_ms(self.wall_ms),
             state: ProcessState::Alive,
             cpu: Known::Is(Duration::ZERO),
@@ -304,8 +305,10 @@ impl Runner {
         }
         for (number, tokens) in parts {
             self.slots[*number].done += tokens;
-            if self.seen.kind == RunnerKind::Mlx {
-                let total = self.slots[*number].job.map_or(0, |job| job.prompt);
+            if self.seen.kind == RunnerKind::Mlx
+                && let Some(job) = self.slots[*number].job
+            {
+                let total = job.prompt;
                 let done = self.slots[*number].done.min(total - 1);
                 self.seen.log_progress = Some(LogProgress {
                     at: wall,
@@ -318,11 +321,16 @@ impl Runner {
         for slot in &mut self.slots {
             if slot.job.is_some_and(|job| slot.done >= job.prompt && slot.generated >= job.answer) {
                 let tokens_generated = slot.generated;
+                slot.job = None;
+                // The line that ends a request of an MLX runner says that it has ended, and nothing more.
+                if self.seen.kind == RunnerKind::Mlx {
+                    self.seen.log_progress = None;
+                    continue;
+                }
                 self.seen.finished.push(FinishedRequest { at: wall, tokens_generated, cancelled: false });
                 if self.seen.finished.len() > 8 {
                     self.seen.finished.remove(0);
                 }
-                slot.job = None;
             }
         }
     }

@@ -101,8 +101,8 @@ fn a_runner_that_generates_does_not_hide_that_most_requests_fail_and_answers_do(
     assert_ne!(machine.server_verdict(), &Verdict::ServerCorrupt);
 }
 
-#[test]
-fn a_server_whose_runners_are_all_slow_in_a_second_life_too_is_corrupt() {
+/// Slow for long in one life, and again in the next.
+fn slow_in_two_lives() -> Machine {
     let mut machine = Machine::new();
     machine.runners[0].queue.push_back(Job::text(300, 1_000_000));
     machine.run_for(200);
@@ -115,9 +115,38 @@ fn a_server_whose_runners_are_all_slow_in_a_second_life_too_is_corrupt() {
     let number = machine.add("qwen3:8b", 1);
     machine.runners[number].token_s = 1.0;
     machine.runners[number].queue.push_back(Job::text(300, 1_000_000));
+    machine
+}
+
+#[test]
+fn a_server_whose_runners_are_all_slow_in_a_second_life_too_is_told_corrupt_and_left_alone() {
+    let mut machine = slow_in_two_lives();
     machine.run_for(300);
     assert_eq!(machine.server_verdict(), &Verdict::ServerCorrupt, "{:?}", machine.judged);
+    // A game beside it, or a battery, does the same.
+    assert_eq!(machine.rungs, []);
+}
+
+#[test]
+fn a_server_that_is_slow_in_two_lives_and_fails_as_often_as_not_is_restarted() {
+    let mut machine = slow_in_two_lives();
+    machine.run_for(200);
+    for _ in 0..6 {
+        machine.server.failures = 1;
+        machine.run_for(20);
+    }
+    assert_eq!(machine.server_verdict(), &Verdict::ServerCorrupt, "{:?}", machine.judged);
     assert_eq!(machine.rungs.last().map(|(_, _, rung)| *rung), Some(Rung::RestartServer));
+}
+
+#[test]
+fn a_life_that_was_slow_long_ago_counts_no_more() {
+    let mut machine = slow_in_two_lives();
+    let queue = std::mem::take(&mut machine.runners[1].queue);
+    machine.run_for(700);
+    machine.runners[1].queue = queue;
+    machine.run_for(300);
+    assert_ne!(machine.server_verdict(), &Verdict::ServerCorrupt, "{:?}", machine.judged);
 }
 
 #[test]
