@@ -207,7 +207,7 @@ fn model(runner: &WatchedRunner, words: &Words) -> Item {
     Item::Submenu {
         // Two runners of one model, of which one is left behind, are two lines.
         id: format!("model:{name}:{}", runner.pid),
-        text: name.clone(),
+        text: shortened_name(name),
         items: vec![
             command(&format!("unload:{name}:{}", runner.pid), words.say("menu.unload"), unload),
             command(&format!("force-stop:{name}:{}", runner.pid), words.say("menu.force-stop"), stop),
@@ -319,6 +319,16 @@ fn shortened(text: &str) -> String {
         Some((end, _)) => format!("{}…", text[..end].trim_end()),
         None => text.to_owned(),
     }
+}
+
+/// A name keeps its end, too: models of one family differ there.
+fn shortened_name(name: &str) -> String {
+    let letters: Vec<char> = name.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    if letters.len() <= LINE_LIMIT_CHARS {
+        return letters.into_iter().collect();
+    }
+    let (head, tail) = (LINE_LIMIT_CHARS / 2, LINE_LIMIT_CHARS - LINE_LIMIT_CHARS / 2 - 1);
+    letters[..head].iter().chain(['…'].iter()).chain(&letters[letters.len() - tail..]).collect()
 }
 
 #[cfg(test)]
@@ -511,5 +521,21 @@ mod tests {
     fn long_texts_of_others_are_cut_at_a_character() {
         assert_eq!(shortened(&"가".repeat(100)), format!("{}…", "가".repeat(72)));
         assert_eq!(shortened("short"), "short");
+    }
+
+    #[test]
+    fn a_long_name_keeps_both_its_ends_and_its_item_the_whole_name() {
+        let name = format!("registry.example/{}:27b-한글-😀-q4", "가".repeat(300));
+        let shown = shortened_name(&name);
+        assert_eq!(shown.chars().count(), LINE_LIMIT_CHARS);
+        assert!(shown.starts_with("registry.example/가") && shown.ends_with("가:27b-한글-😀-q4"), "{shown}");
+        assert_eq!(shortened_name("<script>\n&"), "<script> &");
+        let mut snapshot = snapshot();
+        snapshot.watched = Some(watched(vec![runner(&name, 0, None)]));
+        let menu = menu(&live(snapshot), false, &Words::of(Language::English));
+        let named = |item: &&Item| matches!(item, Item::Submenu { text, .. } if *text == shown);
+        assert_eq!(menu.0.iter().filter(named).count(), 1);
+        let pid = runner(&name, 0, None).pid;
+        assert_eq!(menu.act(&format!("unload:{name}:{pid}")), Some(&request(Request::Unload { model: name })));
     }
 }

@@ -15,6 +15,8 @@ use tauri::{
 
 /// The window's label.
 const LABEL: &str = "popover";
+/// Where the page finds what it shows first (ui/src/backend/tauri.ts).
+const FIRST_VIEW: &str = "stablehandView";
 const WIDTH: f64 = 420.0;
 const HEIGHT: f64 = 640.0;
 
@@ -52,11 +54,12 @@ pub fn context() -> Context<Wry> {
     tauri::generate_context!()
 }
 
-/// Makes it, and shows it once there is something to see. On the main thread.
+/// Makes it with what there is to show, and shows it once there is something to see. On the main thread.
 ///
 /// # Errors
 /// When the system gives no window or no web view.
-pub fn create(app: &AppHandle) -> tauri::Result<()> {
+pub fn create(app: &AppHandle, view: &View) -> tauri::Result<()> {
+    let view = serde_json::to_string(view)?;
     app.state::<Page>().wanted.store(true, Ordering::Relaxed);
     let builder = WebviewWindowBuilder::new(app, LABEL, WebviewUrl::App("index.html".into()))
         .title("Stablehand")
@@ -69,6 +72,7 @@ pub fn create(app: &AppHandle) -> tauri::Result<()> {
         .skip_taskbar(true)
         .visible(false)
         .disable_drag_drop_handler()
+        .initialization_script(format!("window.{FIRST_VIEW} = {view};"))
         // The page is ours alone; whatever it links to is not shown in here.
         .on_navigation(|url| url.scheme() == "tauri" || url.host_str() == Some("tauri.localhost"))
         .on_page_load(|window, load| {
@@ -109,23 +113,28 @@ pub fn destroy(app: &AppHandle) {
     }
 }
 
-/// Ends this process when the page's own process has ended: an empty window helps nobody.
+/// What Linux' web engine needs to be told: to draw without OpenGL, which takes it longer to begin with than a page of
+/// text to draw, and to end this process when the page's own has ended, since an empty window helps nobody.
 ///
 /// # Errors
 /// When there is no window.
 #[cfg(target_os = "linux")]
-pub fn end_with_engine(app: &AppHandle) -> tauri::Result<()> {
-    use webkit2gtk::WebViewExt;
+pub fn brief_engine(app: &AppHandle) -> tauri::Result<()> {
+    use webkit2gtk::{HardwareAccelerationPolicy, SettingsExt, WebViewExt};
     let window = app.get_webview_window(LABEL).ok_or(tauri::Error::WindowNotFound)?;
     window.with_webview(|view| {
-        view.inner().connect_web_process_terminated(|_, reason| {
+        let view = view.inner();
+        if let Some(settings) = WebViewExt::settings(&view) {
+            settings.set_hardware_acceleration_policy(HardwareAccelerationPolicy::Never);
+        }
+        view.connect_web_process_terminated(|_, reason| {
             crate::aside(&format!("stablehand-tray: the page's process has ended: {reason:?}\n"));
             std::process::exit(1);
         });
     })
 }
 
-/// Tells the page what there is to show. It asks for the view when it begins, so that nothing is lost before it listens.
+/// Tells the page what there is to show. It asks for the view once it listens, so that nothing is lost before.
 pub fn tell(app: &AppHandle, view: &View) {
     let _ = app.emit_to(LABEL, EVENT, view);
 }

@@ -2,6 +2,8 @@
 """Tests of the real program. Run through scripts/test-desktop, which gives them a screen and a session bus."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import unittest
@@ -9,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from stage import Desktop, Page, Programs, Tray, World, context_switches_a_minute, settle, take_focus, until, windows
+from stage import Desktop, Page, Programs, StandIn, Tray, World, context_switches_a_minute, settle, take_focus, until, windows
 
 PROGRAMS = None
 # Memory that may stay behind when the popover is gone.
@@ -20,11 +22,12 @@ class Staged(unittest.TestCase):
     """One world and one desktop for the tests of a class; a tray for each test."""
 
     daemon = True
+    speed = 1
     services = ("tray", "notices")
 
     @classmethod
     def setUpClass(cls):
-        cls.world = World(PROGRAMS, daemon=cls.daemon)
+        cls.world = World(PROGRAMS, daemon=cls.daemon, speed=cls.speed)
         cls.addClassCleanup(cls.world.close)
         cls.desktop = Desktop(*cls.services)
         cls.addClassCleanup(cls.desktop.close)
@@ -151,6 +154,96 @@ class TheLink(Staged):
         until("it says so", lambda: any(words.startswith("Did not work: ") for words in tray.menu.labels()))
 
 
+class StrangeDaemons(Staged):
+    """Whatever answers, the menu stands, and shows what it was told as text."""
+
+    def test_a_daemon_of_another_version_is_named(self):
+        snapshot = {**self.world.snapshot(), "daemon_version": "9.9.9"}
+        self.world.end_daemon()
+        for answer in (snapshot, {"a word": "of tomorrow"}, []):
+            stand_in = StandIn(self.world, answer, "9.9.9")
+            try:
+                tray = self.start()
+                until("it is named", lambda: "Stablehand’s daemon is version 9.9.9" in tray.menu.labels())
+                self.assertNotIn("Restart Ollama", tray.menu.labels())
+                self.assertIn("Stop Stablehand…", tray.menu.labels())
+                tray.close()
+            finally:
+                stand_in.close()
+
+    def test_many_models_and_names_of_any_kind(self):
+        self.world.serve()
+        self.world.fault("work-steady", "--model", "smollm:135m")
+        until("a runner is seen", self.world.listed_models, seconds=60)
+        snapshot = self.world.snapshot()
+        self.world.fault("work-stop")
+        self.world.end_daemon()
+        strange = [
+            "<script>window.bad = 1</script>", "<img src=x onerror=window.bad=1>", "모델/한글:27b", "😀🚀:latest",
+            "a & b_c__d %s \\ \" ' ;", "x" * 300, "한" * 299 + ":8b",
+        ]
+        names = [f"model-{number}:latest" for number in range(200 - len(strange))] + strange
+        one = snapshot["watched"]["runners"][0]
+        snapshot["watched"]["runners"] = [
+            {**one, "pid": 100_000 + number, "model": name} for number, name in enumerate(names)
+        ]
+        stand_in = StandIn(self.world, snapshot, snapshot["daemon_version"])
+        self.addCleanup(stand_in.close)
+        tray = self.start()
+        hear(tray)
+        labels = tray.menu.labels()
+        self.assertEqual(labels.count("Unload"), 200)
+        for name in names:
+            # A long one keeps both ends.
+            self.assertTrue(any(name == label or (len(name) > 72 and "…" in label and name[:36] == label[:36]
+                                                  and name[-35:] == label[-35:]) for label in labels), name)
+        self.assertLess(max(map(len, labels)), 80)
+        for name in ("<script>window.bad = 1</script>", "모델/한글:27b"):
+            tray.menu.click("Unload", after=name)
+            until(f"{name} is asked for", lambda: {"verb": "unload", "model": name} in stand_in.asked)
+        tray.close()
+        page = Page(PROGRAMS, self.world)
+        self.addCleanup(page.close)
+        until("the page shows models", lambda: "194 more" in page.text())
+        page.press("194 more")
+        for name in strange:
+            until(f"the page shows {name}", lambda: name in page.run("return document.body.textContent"), seconds=30)
+        self.assertIsNone(page.run("return window.bad ?? null"))
+        self.assertEqual(page.run("return document.querySelectorAll('main script, main img').length"), 0)
+        wide = page.run("return [document.documentElement.scrollWidth, innerWidth]")
+        self.assertLessEqual(wide[0], wide[1], "nothing stands beyond the right edge")
+
+
+class AStall(Staged):
+    speed = 20
+
+    def test_a_stall_is_told_on_the_desktop_and_cleared_with_the_pages_button(self):
+        model = "qwen3.6:35b"
+        page = Page(PROGRAMS, self.world)
+        self.addCleanup(page.close)
+        judged = lambda: {row["model"]: row["judged"]["verdict"] for row in self.world.runners() if row["judged"]}
+        self.world.fault("work-steady", "--model", model)
+        until("it generates", lambda: judged().get(model) == "generating", seconds=90)
+        self.world.fault("runner-stuck")
+        until("the daemon tells", lambda: any(a["kind"] == "hung" for a in self.world.snapshot()["alerts"]), seconds=120)
+        # On a Mac the daemon opens the app with these words; a simulated one opens nothing of ours.
+        told = self.second("notify", "hung")
+        self.assertEqual(told.returncode, 0, told.stderr)
+        notice = until("it is on the desktop", lambda: self.desktop.notices)[-1]
+        self.assertTrue(notice["summary"].startswith("SIMULATED: ") and model in notice["summary"], notice)
+        self.desktop.click(notice)
+        until("the page names it", lambda: f"{model} has stopped moving" in page.text())
+
+        def ended():
+            # A button that has just come is not what a finger was on its way to, and does nothing yet.
+            if "End this runner" in page.text():
+                page.press("End this runner")
+            return judged().get(model) in ("loading", "generating", "prefill", "idle")
+
+        until("another runner works", ended, seconds=90, step_seconds=1)
+        until("the page is calm", lambda: "has stopped moving" not in page.text())
+
+
 class NoDaemon(Staged):
     daemon = False
 
@@ -221,6 +314,38 @@ class ThePopover(Staged):
         after = tray.pss_mb()
         print(f"\n    PSS before {before:.1f} MB, open {open_mb:.1f} MB, after {after:.1f} MB", file=sys.stderr)
         self.assertLess(after - before, LEFT_BEHIND_MB)
+
+    def test_a_window_that_breaks_is_told_and_opened_anew(self):
+        tray = self.start()
+        hear(tray)
+        for broken in ("WebKitWebProces", "stablehand-page"):
+            tray.menu.click("Open Stablehand")
+            until("its window is there", lambda: "Stablehand" in windows())
+            for pid, name in tray.children().items():
+                if name == broken:
+                    os.kill(pid, signal.SIGKILL)
+            until("it is gone", lambda: "Stablehand" not in windows() and not tray.children())
+            lost = lambda: any(words.startswith("Did not work: The window was lost") for words in tray.menu.labels())
+            until("the menu tells", lost)
+        tray.menu.click("Open Stablehand")
+        until("it is opened anew", lambda: "Stablehand" in windows())
+
+    def test_it_ends_with_its_tray(self):
+        tray = self.start("--open")
+        until("its window is there", lambda: "Stablehand" in windows())
+        children = tray.children()
+        tray.process.kill()
+        until("nothing is left", lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in children))
+
+    def test_of_many_copies_one_stays_and_opens_the_window(self):
+        copies = [Tray(PROGRAMS, self.world) for _ in range(6)]
+        for copy in copies:
+            self.addCleanup(copy.close)
+        running = lambda: [copy for copy in copies if copy.process.poll() is None]
+        until("one is left", lambda: len(running()) == 1)
+        self.assertEqual([copy.process.returncode for copy in copies if copy not in running()], [0] * 5)
+        until("it opens the window", lambda: "Stablehand" in windows())
+        self.assertTrue(running()[0].web_processes())
 
     def test_at_rest_it_hardly_wakes(self):
         tray = self.start()

@@ -2,11 +2,13 @@
 program itself, its menu over D-Bus, and a driver for its page."""
 
 import http.client
+import http.server
 import json
 import os
 import queue
 import shutil
 import signal
+import socketserver
 import subprocess
 import sys
 import tempfile
@@ -66,7 +68,7 @@ class Programs:
 class World:
     """A simulated Mac, and its daemon while it runs."""
 
-    def __init__(self, programs, *, daemon=True):
+    def __init__(self, programs, *, daemon=True, speed=1):
         self.cli = programs.cli
         # A short path: sockets in it must stay below the limit of their addresses.
         self.parent = Path(tempfile.mkdtemp(prefix="shw-", dir="/tmp"))
@@ -74,7 +76,7 @@ class World:
         self.home = self.folder / "Users" / "sim"
         self.environment = {**os.environ, "STABLEHAND_WORLD": str(self.folder)}
         self.daemon = None
-        self._demo("start")
+        self._demo("start", "--speed", str(speed))
         if daemon:
             self.serve()
 
@@ -117,20 +119,73 @@ class World:
 
     def models(self):
         """Models that have a runner."""
-        return [row["model"] for row in self._runners()]
+        return [row["model"] for row in self.runners()]
 
     def listed_models(self):
         """Those that the server says are loaded."""
-        return [row["model"] for row in self._runners() if isinstance(row["listed_until"], str)]
+        return [row["model"] for row in self.runners() if isinstance(row["listed_until"], str)]
 
-    def _runners(self):
+    def runners(self):
         return (self.snapshot()["watched"] or {"runners": []})["runners"]
 
-    def _demo(self, verb):
+    def _demo(self, verb, *options):
         subprocess.run(
-            [self.cli, "demo", verb, "--dir", str(self.folder)],
+            [self.cli, "demo", verb, "--dir", str(self.folder), *options],
             env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True,
         )
+
+
+class StandIn:
+    """What answers in a daemon's place: the same snapshot to everybody; it keeps what it is asked to do."""
+
+    def __init__(self, world, snapshot, version):
+        self.snapshot, self.version = snapshot, version
+        self.asked, self.ended = [], threading.Event()
+        path = world.home / "Library/Application Support/dev.stablehand/s"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        self.server = _Server(str(path), _Answers)
+        self.server.stand_in = self
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self):
+        self.ended.set()
+        self.server.shutdown()
+        self.server.server_close()
+        Path(self.server.server_address).unlink(missing_ok=True)
+
+
+class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+
+
+class _Answers(http.server.BaseHTTPRequestHandler):
+    """See docs/api.md."""
+
+    def do_GET(self):
+        snapshot = json.dumps(self.server.stand_in.snapshot)
+        if self.path.startswith("/v1/events"):
+            self._begin("text/event-stream")
+            self.wfile.write(f"event: snapshot\ndata: {snapshot}\n\n".encode())
+            self.server.stand_in.ended.wait()
+        else:
+            self._begin("application/json")
+            empty = json.dumps({"points": [], "events": []})
+            self.wfile.write((empty if self.path.startswith("/v1/history") else snapshot).encode())
+
+    def do_POST(self):
+        self.server.stand_in.asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+        self._begin("application/x-ndjson")
+        self.wfile.write(b'{"event":"result","outcome":"changed","settings":[],"steps":[]}\n')
+
+    def _begin(self, kind):
+        self.send_response(200)
+        self.send_header("content-type", kind)
+        self.send_header("stablehand-version", self.server.stand_in.version)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
 
 
 class Desktop:

@@ -63,6 +63,7 @@ pub fn create(app: &AppHandle) -> Result<(), String> {
         .spawn()
         .map_err(|error| error.to_string())?;
     let outbox = Arc::new(Outbox::default());
+    outbox.put(Order::View { view: Box::new(app.state::<Tray>().view()) });
     Carried::with(app, |carried| *carried = Some(outbox.clone()));
     tauri::async_runtime::spawn(attend(app.clone(), child, outbox));
     Ok(())

@@ -3,10 +3,11 @@
 use crate::placement::Area;
 use crate::popover::Event;
 use crate::shell::page::{self, Host};
+use crate::shell::state::Tray;
 use crate::shell::{answer, tray, window};
 use stablehand_protocol::face::{Answer, Ask, View};
 use std::pin::Pin;
-use tauri::{App, AppHandle, Builder, Context, RunEvent, Wry};
+use tauri::{App, AppHandle, Builder, Context, Manager, RunEvent, Wry};
 
 /// The tray itself.
 struct Here;
@@ -35,7 +36,7 @@ pub fn build(builder: Builder<Wry>, context: Context<Wry>) -> tauri::Result<App>
 /// # Errors
 /// Why that does not work.
 pub fn create(app: &AppHandle) -> Result<(), String> {
-    page::create(app).map_err(|error| error.to_string())
+    page::create(app, &app.state::<Tray>().view()).map_err(|error| error.to_string())
 }
 
 /// Shows it again; `false` when it is gone. On the main thread.

@@ -5,7 +5,8 @@ use crate::popover::Event;
 use serde::{Deserialize, Serialize};
 use stablehand_protocol::face::{Answer, Ask, View};
 
-/// What the tray says. The popover is there to be seen from its start; the end of these lines is its own end.
+/// What the tray says. The first is a view; the popover is there to be seen from its start. The end of these lines is
+/// its own end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "kebab-case")]
 pub enum Order {

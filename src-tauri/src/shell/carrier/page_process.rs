@@ -33,14 +33,18 @@ pub fn run() -> Result<(), String> {
     }
     let _ = rustix::thread::set_name(NAME);
     let (input, output) = take_over().map_err(|error| error.to_string())?;
+    let mut orders = BufReader::new(input)
+        .split(b'\n')
+        .map(|text| serde_json::from_slice::<Order>(&text?).map_err(io::Error::other));
+    let Some(Ok(Order::View { view })) = orders.next() else { return Err("no menu is at the other end".to_owned()) };
     let tray = Arc::new(Line { output: Mutex::new(output), asked: Mutex::default() });
     let answers = tray.clone();
     let app = page::prepare(Builder::<Wry>::default(), Other(tray))
         .setup(move |app| {
-            page::create(app.handle())?;
-            page::end_with_engine(app.handle())?;
+            page::create(app.handle(), &view)?;
+            page::brief_engine(app.handle())?;
             let app = app.handle().clone();
-            std::thread::Builder::new().name("orders".to_owned()).spawn(move || obey(&app, input, &answers))?;
+            std::thread::Builder::new().name("orders".to_owned()).spawn(move || obey(&app, orders, &answers))?;
             Ok(())
         })
         .build(page::context())
@@ -59,9 +63,8 @@ fn take_over() -> io::Result<(File, File)> {
 }
 
 /// What the tray says, until it says no more.
-fn obey(app: &AppHandle, input: File, tray: &Line) {
-    for text in BufReader::new(input).split(b'\n') {
-        let Ok(order) = text.and_then(|text| serde_json::from_slice(&text).map_err(io::Error::other)) else { break };
+fn obey(app: &AppHandle, orders: impl Iterator<Item = io::Result<Order>>, tray: &Line) {
+    for order in orders.map_while(Result::ok) {
         let shown = app.clone();
         match order {
             Order::Show => on_main(app, move || {
