@@ -22,7 +22,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 MENU, COMMAND = "stablehand-tray", "stablehand"
 # The menu's is the bundle's, or notifications and login items are somebody else's to macOS.
 IDENTIFIERS = {MENU: "dev.stablehand", COMMAND: "dev.stablehand.daemon"}
-LICENCES = ("LICENSE", "LICENSE-APACHE", "LICENSE-MIT")
+LICENCES = ("LICENSE", "LICENSE-APACHE", "LICENSE-MIT", "THIRD-PARTY.txt")
 
 
 def look(bundle, version, sealed):
