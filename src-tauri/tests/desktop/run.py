@@ -200,7 +200,8 @@ class StrangeDaemons(Staged):
         self.assertLess(max(map(len, labels)), 80)
         for name in ("<script>window.bad = 1</script>", "모델/한글:27b"):
             tray.menu.click("Unload", after=name)
-            until(f"{name} is asked for", lambda: {"verb": "unload", "model": name} in stand_in.asked)
+            asked = lambda name=name: [it for it in stand_in.asked if it["verb"] == "unload" and it["model"] == name]
+            until(f"{name} is to be unloaded", asked)
         tray.close()
         page = Page(PROGRAMS, self.world)
         self.addCleanup(page.close)
