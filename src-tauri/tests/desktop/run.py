@@ -271,10 +271,19 @@ class NoDaemon(Staged):
         until("it is gone and waited for", lambda: state() == "reconnecting", seconds=30)
         self.assertEqual(ask({"what": "start-daemon"}), {"answer": "done"})
         until("it is back", lambda: state() == "live", seconds=30)
-        self.assertEqual(ask({"what": "uninstall", "dry_run": True})["answer"], "planned")
+        command = self.world.folder / "usr/local/bin/stablehand"
+        self.assertTrue(command.is_symlink())
+        agent = self.world.home / "Library/LaunchAgents/dev.stablehand.tray.plist"
+        choices = {**ask({"what": "view"})["view"]["choices"], "at_login": True}
+        self.assertEqual(ask({"what": "choose", "choices": choices}), {"answer": "done"})
+        self.assertTrue(agent.is_file())
+        steps = ask({"what": "uninstall", "dry_run": True})["steps"]
+        for path in (agent, command, plist):
+            self.assertEqual(sum(str(path) in step for step in steps), 1, steps)
         self.assertEqual(ask({"what": "uninstall", "dry_run": False}), {"answer": "done"})
         until("it is absent", lambda: state() == "absent", seconds=30)
-        self.assertFalse(plist.exists())
+        self.assertFalse(plist.exists() or agent.exists() or command.is_symlink())
+        self.assertFalse(ask({"what": "view"})["view"]["choices"]["at_login"])
 
 
 class Notices(Staged):
