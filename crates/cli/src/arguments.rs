@@ -91,7 +91,12 @@ pub enum HereVerb {
     Unload {
         /// Its name.
         model: String,
+        #[command(flatten)]
+        dry_run: DryRun,
     },
+    /// Let recovery act again on what it has given up, as far as its policy allows.
+    #[command(after_help = "Example: stablehand recover\n\n`stablehand why` says what was given up, and why.")]
+    Recover(DryRun),
     /// Explain what is going on, in words.
     #[command(after_help = "Example: stablehand why")]
     Why,
@@ -140,6 +145,8 @@ pub enum RunnerVerb {
         /// SIGKILL when SIGTERM is not enough.
         #[arg(long)]
         force: bool,
+        #[command(flatten)]
+        dry_run: DryRun,
     },
 }
 

@@ -72,10 +72,13 @@ async fn at(place: &Place, voice: Voice, verb: HereVerb) -> Result<ExitCode, Fai
             changes(place, voice, installation::uninstall(place, dry_run).await, dry_run)
         }
         HereVerb::Runners => runners(&client, voice).await,
-        HereVerb::Runner { verb: RunnerVerb::Stop { model, force } } => {
-            ask(&client, voice, Request::StopRunner { model, force }).await
+        HereVerb::Runner { verb: RunnerVerb::Stop { model, force, dry_run: DryRun { dry_run } } } => {
+            ask(&client, voice, Request::StopRunner { model, force, dry_run }).await
         }
-        HereVerb::Unload { model } => ask(&client, voice, Request::Unload { model }).await,
+        HereVerb::Unload { model, dry_run: DryRun { dry_run } } => {
+            ask(&client, voice, Request::Unload { model, dry_run }).await
+        }
+        HereVerb::Recover(DryRun { dry_run }) => ask(&client, voice, Request::Recover { dry_run }).await,
         HereVerb::Why => why(&client, voice).await,
         HereVerb::History { since, csv } => history(place, voice, &since, csv),
         HereVerb::Metrics => {

@@ -1,7 +1,7 @@
 //! What was watched, for people: runners with their verdicts, the queue, memory, the log.
 
 use crate::paint::Paint;
-use stablehand_protocol::{Judged, Known, Snapshot, Watched, WatchedRunner};
+use stablehand_protocol::{GivenUp, Judged, Known, Snapshot, Watched, WatchedRunner};
 use std::fmt::{Display, Write as _};
 
 /// One page.
@@ -29,6 +29,9 @@ pub fn page(watched: Option<&Watched>, paint: Paint) -> String {
         let memory = shown(&runner.footprint_bytes, |bytes| gibibytes(*bytes));
         let listed = shown(&runner.listed_until, |until| until.clone().unwrap_or_else(|| "not listed".to_owned()));
         line(&mut out, &format!("  slots {busy} of {slots} busy, own memory {memory}, loaded until {listed}"));
+    }
+    for given_up in &watched.recovery.given_up {
+        line(&mut out, &paint.bad(&gave_up(given_up)));
     }
     log(&mut out, watched, paint);
     out
@@ -66,7 +69,15 @@ pub fn why(snapshot: &Snapshot) -> String {
             policy => format!("Recovery policy is «{policy}»."),
         });
     }
+    for given_up in &watched.recovery.given_up {
+        sentences.push(format!("{}; `stablehand recover` lets it try again.", capital(&gave_up(given_up))));
+    }
     format!("{}\n", sentences.join(" "))
+}
+
+fn gave_up(given_up: &GivenUp) -> String {
+    let GivenUp { cause, subject, words } = given_up;
+    format!("recovery gave up on {subject} ({cause}): {words}")
 }
 
 fn explained(subject: &str, judged: &Judged) -> String {

@@ -4,7 +4,8 @@
 
 mod world;
 
-use world::recovering::Recovering;
+use serde_json::Value;
+use world::recovering::{Recovering, begins};
 
 /// Times the real speed.
 const SPEED: u32 = 20;
@@ -163,10 +164,44 @@ fn under_the_policy_alert_nothing_is_signalled() {
     let (code, said) = world.text(&["why"]);
     assert_eq!(code, 0);
     assert!(said.contains("hung") && said.contains("«alert»"), "{said}");
+    // What a person would clear is told without being done.
+    for verb in [&["runner", "stop", MODEL, "--force", "--dry-run"][..], &["unload", MODEL, "--dry-run"]] {
+        let (code, ending) = world.last(verb);
+        assert_eq!((code, &ending["outcome"]), (0, &"planned".into()), "{ending}");
+        assert!(ending["steps"].to_string().contains(MODEL), "{ending}");
+    }
+    let (code, ending) = world.last(&["recover"]);
+    assert_eq!((code, &ending["notes"][0]), (0, &"nothing was given up".into()), "{ending}");
+    world.was_left_alone();
     // A person clears it.
     let (code, said) = world.text(&["runner", "stop", MODEL, "--force"]);
     assert_eq!(code, 0, "{said}");
     world.is_served_again(1);
+}
+
+#[test]
+fn what_comes_back_after_each_step_is_given_up_until_a_person_asks() {
+    let world = at_work("runner");
+    for times in 1..=2 {
+        world.fault("runner-stuck");
+        world.watch_until(|_| {
+            world.events("outcome").iter().filter(|entry| begins(entry, "verify: done")).count() == times
+        });
+        world.is_served_again(2);
+        world.is_seen_generating();
+    }
+    world.fault("runner-stuck");
+    world.alert("gave-up");
+    let (_, said) = world.text(&["why"]);
+    assert!(said.contains("Recovery gave up on") && said.contains("`stablehand recover`"), "{said}");
+    let planned = world.last(&["recover", "--dry-run"]).1;
+    assert!(planned["steps"][0].to_string().contains(MODEL), "{planned}");
+    let given_up = |snapshot: &Value| snapshot["watched"]["recovery"]["given_up"].as_array().map(Vec::len);
+    assert_eq!(given_up(&world.status()), Some(1));
+    let (code, ending) = world.last(&["recover"]);
+    assert_eq!((code, ending["steps"].as_array().map(Vec::len)), (0, Some(1)), "{ending}");
+    world.is_served_again(1);
+    assert_eq!(given_up(&world.status()), Some(0));
 }
 
 #[test]

@@ -504,10 +504,18 @@ impl Supervision {
                 self.wish(Goal::Restart { desired: lasting }, inherited, take_over, dry_run, events).await;
             }
             Request::Verify => self.verify(events),
-            Request::Unload { model } => self.forward(What::Unload(model), events).await,
-            Request::StopRunner { model, force } => self.forward(What::Stop { model, force }, events).await,
+            Request::Unload { model, dry_run } => self.forward(What::Unload(model), dry_run, events).await,
+            Request::StopRunner { model, force, dry_run } => {
+                self.forward(What::Stop { model, force }, dry_run, events).await;
+            }
+            Request::Recover { dry_run } => self.forward(What::TryAgain, dry_run, events).await,
             Request::Configure { set } => {
                 let ending = self.configure(&set);
+                // Whoever sets the policy, also to what it is, wants it to be followed.
+                if ending.failure.is_none() && set.contains_key("recovery.policy") {
+                    let (nobody, _) = mpsc::channel(1);
+                    self.forward(What::TryAgain, false, nobody).await;
+                }
                 let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
             }
             Request::PauseAlerts { seconds } => {
@@ -517,8 +525,8 @@ impl Supervision {
         }
     }
 
-    async fn forward(&self, what: What, events: mpsc::Sender<protocol::Event>) {
-        if self.asks.send(Ask { what, events }).await.is_err() {
+    async fn forward(&self, what: What, dry_run: bool, events: mpsc::Sender<protocol::Event>) {
+        if self.asks.send(Ask { what, dry_run, events }).await.is_err() {
             tracing::error!("whoever watches the runners has ended");
         }
     }

@@ -19,10 +19,12 @@ use deeds::Deeds;
 use observing::{Observed, Observer};
 use serde_json::{Value, json};
 use stablehand_engine::alert::{Alert, AlertKind};
-use stablehand_engine::loaded::{BudgetWatch, same_model, unexpected};
+use stablehand_engine::loaded::{BudgetWatch, Pins, same_model, unexpected};
 use stablehand_engine::owner::Ownership;
 use stablehand_engine::process::Identity;
-use stablehand_engine::recovery::{Ask as Wanted, Check, Effect, Event, Finish, Ladder, Life, Limits, Signal, WishId};
+use stablehand_engine::recovery::{
+    Ask as Wanted, Cause, Check, Effect, Event, Finish, GivenUp, Ladder, Life, Limits, Policy, Signal, WishId,
+};
 use stablehand_engine::stall::{Judgement, Watcher};
 use stablehand_engine::time::Now;
 use stablehand_ollama::argv;
@@ -32,6 +34,7 @@ use stablehand_platform::server_log::{LogSource, server_log};
 use stablehand_platform::survey::Surveyor;
 use stablehand_protocol::{self as protocol, Ending, Failure, Watched};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, watch};
@@ -50,6 +53,8 @@ const SLEPT: Duration = Duration::from_secs(10);
 pub struct Ask {
     /// What.
     pub what: What,
+    /// Only what would be done is wanted.
+    pub dry_run: bool,
     /// Where the result goes.
     pub events: mpsc::Sender<protocol::Event>,
 }
@@ -66,6 +71,8 @@ pub enum What {
         /// SIGKILL when SIGTERM is not enough.
         force: bool,
     },
+    /// Recover by yourself again from what was given up.
+    TryAgain,
 }
 
 /// What connects this task to the others.
@@ -109,6 +116,7 @@ pub async fn run(
         next_wish: 0,
         words: BTreeMap::new(),
         budget: BudgetWatch::default(),
+        pinned: Pins::default(),
         doing: HashMap::new(),
         last: None,
         now,
@@ -217,6 +225,7 @@ struct Watching {
     /// The last verdict of each subject, for the history.
     words: BTreeMap<Identity, &'static str>,
     budget: BudgetWatch,
+    pinned: Pins,
     /// What is being done, by the life that its answer will carry.
     doing: HashMap<Life, Doing>,
     last: Option<(Observed, Vec<Judgement>)>,
@@ -265,7 +274,7 @@ impl Watching {
         let now = self.machine.clock().now();
         let judgements = self.watcher.observe(now, &observed.observation);
         self.record(now, &observed, &judgements);
-        let watched = view::watched(&self.machine, now, &observed, &judgements, self.ladder.policy());
+        let watched = view::watched(&self.machine, now, &observed, &judgements, view::recovery(&self.ladder));
         let troubles = judgements.iter().filter(|judgement| judgement.verdict.is_trouble());
         let mut standing: BTreeSet<_> = troubles.map(|judgement| AlertKind::Stall(judgement.verdict.word())).collect();
         let alerts = self.loaded_alerts(links, now, &observed);
@@ -274,8 +283,12 @@ impl Watching {
         for alert in alerts {
             let _ = links.notices.send(alert).await;
         }
+        let pinned = self.pinned.observe(&observed.listed, now.wall).cloned();
         self.last = Some((observed, judgements.clone()));
         links.watched.send_replace(Some(Arc::new(watched)));
+        if let Some(pinned) = pinned {
+            self.step(links, now, Event::PinnedSet(pinned)).await;
+        }
         self.step(links, now, Event::Judged(judgements)).await;
         self.step(links, now, Event::Tick).await;
     }
@@ -286,20 +299,30 @@ impl Watching {
     }
 
     async fn step(&mut self, links: &Links, now: Now, event: Event) {
-        for effect in self.ladder.step(now, event) {
+        let effects = self.ladder.step(now, event);
+        let recovery = view::recovery(&self.ladder);
+        links.watched.send_if_modified(|watched| match watched {
+            Some(seen) if seen.recovery != recovery => {
+                *watched = Some(Arc::new(Watched { recovery, ..Watched::clone(seen) }));
+                true
+            }
+            Some(_) | None => false,
+        });
+        for effect in effects {
             self.perform(links, now, effect).await;
         }
     }
 
     async fn perform(&mut self, links: &Links, now: Now, effect: Effect) {
-        let port = links.seen.borrow().as_ref().map_or(self.machine.default_port(), |seen| seen.look.port);
+        let anywhere = || SocketAddr::from((Ipv4Addr::LOCALHOST, self.machine.default_port()));
+        let address = links.seen.borrow().as_ref().map_or_else(anywhere, |seen| seen.address);
         match effect {
             Effect::SaveEvidence { life, judgement } => {
                 let step = json!({ "step": "save-evidence", "judgement": detail::judgement(&judgement) });
                 self.begin(life, judgement.subject.to_string(), step);
                 let observed = self.last.as_ref().map(|(observed, _)| observed);
                 let log = self.log_source(links);
-                self.deeds.save_evidence(life, &judgement, observed, now.wall, (log, port));
+                self.deeds.save_evidence(life, &judgement, observed, now.wall, (log, address));
             }
             Effect::SignalRunner { life, id, signal } => {
                 let words = format!("{signal:?} to runner {}", id.pid);
@@ -317,7 +340,7 @@ impl Watching {
             }
             Effect::Unload { life, model } => {
                 self.begin(life, model.clone(), json!({ "step": "unload", "model": model }));
-                self.deeds.unload(life, model, port);
+                self.deeds.unload(life, model, address);
             }
             Effect::RestartThroughOwner { life, cause } => {
                 let step = json!({ "step": "restart", "cause": cause.word() });
@@ -331,7 +354,7 @@ impl Watching {
                     Check::Server => "server".to_owned(),
                 };
                 self.begin(life, subject, detail::check(&check));
-                self.deeds.verify(life, check, port);
+                self.deeds.verify(life, check, address);
             }
             Effect::Abandon { life } => {
                 self.deeds.abandon(life);
@@ -350,7 +373,7 @@ impl Watching {
 
     async fn finish(&mut self, wish: WishId, finish: Finish) {
         let Some(events) = self.asked.remove(&wish) else { return };
-        let mut ending = match finish {
+        let ending = match finish {
             Finish::Done => Ending::new(protocol::Outcome::Changed),
             Finish::Refused(why) => Ending::failed(Failure::new("refused", format!("{why}; nothing was done"), "")),
             Finish::Failed(why) => Ending::failed(Failure::new(
@@ -359,25 +382,52 @@ impl Watching {
                 "look at `stablehand why`; `stablehand restart` restarts all of Ollama",
             )),
         };
-        ending.simulated = crate::translation::simulated(&self.machine);
-        let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
+        self.end(&events, ending).await;
     }
 
     async fn ask(&mut self, links: &Links, ask: Ask) {
-        let wanted = match ask.what {
+        let (wanted, named) = match ask.what {
             What::Unload(model) => match self.loaded(&model) {
-                Ok(()) => Wanted::Unload { model },
-                Err(failure) => return refuse(&ask.events, failure).await,
+                Ok(()) => (Wanted::Unload { model: model.clone() }, model),
+                Err(failure) => return self.end(&ask.events, Ending::failed(failure)).await,
             },
             What::Stop { model, force } => match self.runner_of(&model) {
-                Ok(id) => Wanted::EndRunner { id, force },
-                Err(failure) => return refuse(&ask.events, failure).await,
+                Ok(id) => (Wanted::EndRunner { id, force }, model),
+                Err(failure) => return self.end(&ask.events, Ending::failed(failure)).await,
             },
+            What::TryAgain => return self.try_again(links, ask.dry_run, &ask.events).await,
         };
+        if ask.dry_run {
+            let planned = Ending { steps: wanted.steps(&named), ..Ending::new(protocol::Outcome::Planned) };
+            return self.end(&ask.events, planned).await;
+        }
         self.next_wish += 1;
         let wish = WishId(self.next_wish);
         self.asked.insert(wish, ask.events);
         self.event(links, Event::PersonAsked { wish, ask: wanted }).await;
+    }
+
+    async fn try_again(&mut self, links: &Links, dry_run: bool, events: &mpsc::Sender<protocol::Event>) {
+        let outcome = if dry_run { protocol::Outcome::Planned } else { protocol::Outcome::Changed };
+        let mut ending = Ending::new(outcome);
+        let again = |(cause, given_up): (Cause, &GivenUp)| {
+            format!("take up again: {} ({}), given up because {}", given_up.subject, cause.word(), given_up.why)
+        };
+        ending.steps = self.ladder.given_up().map(again).collect();
+        if ending.steps.is_empty() {
+            ending.notes.push("nothing was given up".to_owned());
+        } else if self.ladder.policy() == Policy::AlertOnly {
+            ending.notes.push("nothing is done by itself under the recovery policy «alert»".to_owned());
+        }
+        if !dry_run {
+            self.event(links, Event::TryAgain).await;
+        }
+        self.end(events, ending).await;
+    }
+
+    async fn end(&self, events: &mpsc::Sender<protocol::Event>, mut ending: Ending) {
+        ending.simulated = crate::translation::simulated(&self.machine);
+        let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
     }
 
     fn runner_of(&self, model: &str) -> Result<Identity, Failure> {
@@ -480,10 +530,6 @@ impl Watching {
         }
         self.words = words;
     }
-}
-
-async fn refuse(events: &mpsc::Sender<protocol::Event>, failure: Failure) {
-    let _ = events.send(protocol::Event::Result(Box::new(Ending::failed(failure)))).await;
 }
 
 fn not_there(model: &str, what: &str, there: &[String]) -> Failure {

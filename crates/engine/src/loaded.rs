@@ -5,7 +5,7 @@ use crate::known::Known;
 use crate::memory_bound::{BudgetSource, budget_bytes};
 use crate::recovery::shell_word;
 use crate::time::{Awake, Wall};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A model in memory, as `/api/ps` lists it.
@@ -68,6 +68,28 @@ pub fn unexpected(loaded: &LoadedModels, allowed: &[String]) -> Option<Alert> {
         format!("{} {were} loaded, and {are} not among the allowed models", unexpected.join(", ")),
         format!("stablehand unload {}", shell_word(first)),
     ))
+}
+
+/// A model that stays longer than this is pinned: `keep_alive` -1 is a time about 292 years ahead in `/api/ps`.
+pub const PINNED: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+/// Remembers which models were pinned when they were last listed: one that is being loaded is not listed.
+#[derive(Debug, Default)]
+pub struct Pins {
+    pinned: BTreeSet<String>,
+}
+
+impl Pins {
+    /// Takes in what is listed at `now`; the pinned models when they are others than before. A model without a time
+    /// ([`Loaded::until`] at the end of all times) tells nothing.
+    pub fn observe(&mut self, loaded: &Known<LoadedModels>, now: Wall) -> Option<&BTreeSet<String>> {
+        let mut changed = false;
+        for (name, model) in loaded.known().into_iter().flatten().filter(|(_, model)| model.until.unix_ms < i64::MAX) {
+            changed |=
+                if model.until - now >= PINNED { self.pinned.insert(name.clone()) } else { self.pinned.remove(name) };
+        }
+        changed.then_some(&self.pinned)
+    }
 }
 
 /// While one model makes room for another, both are listed for a moment.
@@ -164,6 +186,22 @@ mod tests {
         let alert = unexpected(&loaded, &allowed[..1]).unwrap();
         assert!(alert.message.starts_with("it's:1, smollm:135m were loaded"), "{}", alert.message);
         assert_eq!(alert.action, "stablehand unload 'it'\\''s:1'");
+    }
+
+    #[test]
+    fn a_pin_is_remembered_while_its_model_is_not_listed() {
+        let one = |until: i64| Loaded { bytes: Known::Is(1), gpu_bytes: 0, until: Wall::from_unix_ms(until) };
+        let now = Wall::from_unix_ms(1_796_000_000_000);
+        let listed = |until| Known::Is(LoadedModels::from([("a:1".to_owned(), one(until))]));
+        let mut pins = Pins::default();
+        let (never, soon) = (11_000_000_000_000, 1_796_000_300_000);
+        assert_eq!(pins.observe(&listed(never), now), Some(&BTreeSet::from(["a:1".to_owned()])));
+        assert_eq!(pins.observe(&listed(never), now), None, "no news");
+        assert_eq!(pins.observe(&Known::Is(LoadedModels::new()), now), None, "it is being loaded");
+        assert_eq!(pins.observe(&Known::unknown("silent"), now), None);
+        assert_eq!(pins.observe(&listed(i64::MAX), now), None, "no time was told");
+        assert_eq!(pins.observe(&listed(soon), now), Some(&BTreeSet::new()));
+        assert_eq!(Pins::default().observe(&listed(i64::MAX), now), None);
     }
 
     #[test]

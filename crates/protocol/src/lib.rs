@@ -23,8 +23,8 @@ pub use snapshot::{
 };
 
 pub use watched::{
-    Client as QueueClient, Endpoint, Judged, LogSummary, Memory, ModelTokens, Progress, Queue, Recovery, Watched,
-    WatchedRunner,
+    Client as QueueClient, Endpoint, GivenUp, Judged, LogSummary, Memory, ModelTokens, Progress, Queue, Recovery,
+    Watched, WatchedRunner,
 };
 
 use serde::{Deserialize, Serialize};
@@ -97,6 +97,9 @@ pub enum Request {
     Unload {
         /// Its name.
         model: String,
+        /// Only say what would be done.
+        #[serde(default)]
+        dry_run: bool,
     },
     /// End the runner of a model.
     StopRunner {
@@ -105,6 +108,15 @@ pub enum Request {
         /// SIGKILL when SIGTERM is not enough.
         #[serde(default)]
         force: bool,
+        /// Only say what would be done.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// Let recovery act again on what it has given up (`watched.recovery.given_up`).
+    Recover {
+        /// Only say what would be taken up again.
+        #[serde(default)]
+        dry_run: bool,
     },
     /// Change our own configuration file, comments kept.
     Configure {
@@ -248,5 +260,8 @@ mod tests {
         assert!(serde_json::from_str::<Request>(r#"{"verb":"apply","dryrun":true}"#).is_err());
         let asked: Request = serde_json::from_str(r#"{"verb":"apply","dry_run":true}"#).unwrap();
         assert_eq!(asked, Request::Apply { take_over: false, dry_run: true });
+        assert!(serde_json::from_str::<Request>(r#"{"verb":"unload","model":"m","dryrun":true}"#).is_err());
+        let asked: Request = serde_json::from_str(r#"{"verb":"unload","model":"m"}"#).unwrap();
+        assert_eq!(asked, Request::Unload { model: "m".to_owned(), dry_run: false }, "old clients do not name it");
     }
 }

@@ -153,12 +153,27 @@ pub struct Progress {
     pub left_s: Option<u64>,
 }
 
-/// What recovery may do.
+/// What recovery may do, and what it does nothing about any more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct Recovery {
     /// `alert`, `runner` or `all`.
     pub policy: String,
+    /// What it has given up, until somebody asks it to recover again, or sets another policy.
+    #[serde(default)]
+    pub given_up: Vec<GivenUp>,
+}
+
+/// A kind of trouble that recovery has given up on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
+pub struct GivenUp {
+    /// The verdict that it was about, e.g. `hung`. Others' trouble of that kind is left alone, too.
+    pub cause: String,
+    /// Whose trouble it was, in words.
+    pub subject: String,
+    /// Why it was given up, in words.
+    pub words: String,
 }
 
 /// What the server's log tells, since the daemon reads it.

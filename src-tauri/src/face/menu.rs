@@ -202,8 +202,8 @@ fn model(runner: &WatchedRunner, words: &Words) -> Item {
             return line(&format!("runner:{}", runner.pid), text);
         }
     };
-    let unload = request(Request::Unload { model: name.clone() });
-    let stop = request(Request::StopRunner { model: name.clone(), force: true });
+    let unload = request(Request::Unload { model: name.clone(), dry_run: false });
+    let stop = request(Request::StopRunner { model: name.clone(), force: true, dry_run: false });
     Item::Submenu {
         // Two runners of one model, of which one is left behind, are two lines.
         id: format!("model:{name}:{}", runner.pid),
@@ -418,11 +418,11 @@ mod tests {
         );
         assert_eq!(
             asked("unload:gemma4:26b:7"),
-            r#"[{"what":"request","request":{"verb":"unload","model":"gemma4:26b"}}]"#
+            r#"[{"what":"request","request":{"verb":"unload","model":"gemma4:26b","dry_run":false}}]"#
         );
         assert_eq!(
             asked("force-stop:gemma4:26b:7"),
-            r#"[{"what":"request","request":{"verb":"stop-runner","model":"gemma4:26b","force":true}}]"#
+            r#"[{"what":"request","request":{"verb":"stop-runner","model":"gemma4:26b","force":true,"dry_run":false}}]"#
         );
         assert_eq!(
             asked("restart"),
@@ -536,6 +536,9 @@ mod tests {
         let named = |item: &&Item| matches!(item, Item::Submenu { text, .. } if *text == shown);
         assert_eq!(menu.0.iter().filter(named).count(), 1);
         let pid = runner(&name, 0, None).pid;
-        assert_eq!(menu.act(&format!("unload:{name}:{pid}")), Some(&request(Request::Unload { model: name })));
+        assert_eq!(
+            menu.act(&format!("unload:{name}:{pid}")),
+            Some(&request(Request::Unload { model: name, dry_run: false }))
+        );
     }
 }

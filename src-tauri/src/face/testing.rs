@@ -69,7 +69,7 @@ pub fn watched(runners: Vec<WatchedRunner>) -> Watched {
         queue: Queue { at_least: Known::Is(0), at_most: Known::Is(0), clients: Known::Is(vec![]) },
         runners,
         server: None,
-        recovery: Recovery { policy: "alert".to_owned() },
+        recovery: Recovery { policy: "alert".to_owned(), given_up: vec![] },
         log: Known::unknown("not read"),
         tokens: vec![],
     }

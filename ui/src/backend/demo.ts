@@ -76,13 +76,19 @@ export function demo(search: string): Backend {
           seen.queue = { at_least: 0, at_most: 0, clients: [] };
         });
         return ended('changed');
+      case 'recover':
+        change((view) => {
+          const seen = snapshotIn(view)?.watched;
+          if (seen) seen.recovery.given_up = [];
+        });
+        return ended('changed');
       case 'configure':
         change((view) => {
           const after = snapshotIn(view);
           if (!after) return;
           const { 'notifications.quiet': quiet, 'recovery.policy': policy } = request.set;
           if (quiet !== undefined) after.config.quiet = quiet || null;
-          if (policy !== undefined && after.watched) after.watched.recovery.policy = policy;
+          if (policy !== undefined && after.watched) after.watched.recovery = { policy, given_up: [] };
         });
         return ended('changed');
       case 'pause-alerts':
@@ -335,7 +341,7 @@ function watched(runners: WatchedRunner[], more: Partial<Watched> = {}): Watched
     queue: { at_least: 0, at_most: 0, clients: [] },
     runners,
     server: judged('idle', 'idle', 1860),
-    recovery: { policy: 'alert' },
+    recovery: { policy: 'alert', given_up: [] },
     log: { endpoints: [], turned_away: 0, clients_left: 0, failed: 0, errors: [], threads: [], evictions: [] },
     tokens: [],
     ...more,

@@ -231,6 +231,23 @@ owner: Known<string>,
 name: string | null, };
 
 /**
+ * A kind of trouble that recovery has given up on.
+ */
+export type GivenUp = { 
+/**
+ * The verdict that it was about, e.g. `hung`. Others' trouble of that kind is left alone, too.
+ */
+cause: string, 
+/**
+ * Whose trouble it was, in words.
+ */
+subject: string, 
+/**
+ * Why it was given up, in words.
+ */
+words: string, };
+
+/**
  * A verdict with what made it.
  */
 export type Judged = { 
@@ -575,13 +592,17 @@ at_most: Known<number>,
 clients: Known<Array<Client>>, };
 
 /**
- * What recovery may do.
+ * What recovery may do, and what it does nothing about any more.
  */
 export type Recovery = { 
 /**
  * `alert`, `runner` or `all`.
  */
-policy: string, };
+policy: string, 
+/**
+ * What it has given up, until somebody asks it to recover again, or sets another policy.
+ */
+given_up: Array<GivenUp>, };
 
 /**
  * What a client asks for.
@@ -622,7 +643,11 @@ dry_run: boolean, } | { "verb": "verify" } | { "verb": "unload",
 /**
  * Its name.
  */
-model: string, } | { "verb": "stop-runner", 
+model: string, 
+/**
+ * Only say what would be done.
+ */
+dry_run: boolean, } | { "verb": "stop-runner", 
 /**
  * Its name.
  */
@@ -630,7 +655,15 @@ model: string,
 /**
  * SIGKILL when SIGTERM is not enough.
  */
-force: boolean, } | { "verb": "configure", 
+force: boolean, 
+/**
+ * Only say what would be done.
+ */
+dry_run: boolean, } | { "verb": "recover", 
+/**
+ * Only say what would be taken up again.
+ */
+dry_run: boolean, } | { "verb": "configure", 
 /**
  * Values by the file's own names, e.g. `recovery.policy` = `runner`; an empty value takes the line out.
  */

@@ -49,6 +49,7 @@ export function troubles(snapshot: Snapshot, moment: Moment, speech: Speech): Tr
   return [
     ...server,
     ...runners.filter((trouble) => trouble.stops),
+    ...ofRecovery(snapshot, speech),
     ...ofMemory(snapshot, speech),
     ...runners.filter((trouble) => !trouble.stops),
     ...ofRivals(snapshot, speech),
@@ -142,15 +143,33 @@ function deedFor(runner: WatchedRunner, judged: Judged, snapshot: Snapshot, spee
     case 'orphan':
       return model === undefined
         ? undefined
-        : { words: say('do.end-runner'), ask: request({ verb: 'stop-runner', model, force: true }) };
+        : { words: say('do.end-runner'), ask: request({ verb: 'stop-runner', model, force: true, dry_run: false }) };
     case 'empty-replies':
-      return model === undefined ? undefined : { words: say('do.unload'), ask: request({ verb: 'unload', model }) };
+      return model === undefined
+        ? undefined
+        : { words: say('do.unload'), ask: request({ verb: 'unload', model, dry_run: false }) };
     case 'dead-but-listed':
       return restart(snapshot, speech, 'do.restart').deed;
     default:
       // In doubt nothing is ended: a suspect runner may be at honest work.
       return undefined;
   }
+}
+
+/** What recovery does nothing about any more, until a person lets it. */
+function ofRecovery(snapshot: Snapshot, speech: Speech): Trouble[] {
+  const given_up = list(snapshot.watched?.recovery?.given_up);
+  if (given_up.length === 0) return [];
+  return [
+    {
+      key: 'given-up',
+      title: speech.say('trouble.given-up'),
+      words: '',
+      evidence: given_up.map(({ subject, cause, words }) => `${subject} (${cause}): ${words}`),
+      stops: false,
+      deed: { words: speech.say('do.again'), ask: request({ verb: 'recover', dry_run: false }) },
+    },
+  ];
 }
 
 function ofMemory(snapshot: Snapshot, speech: Speech): Trouble[] {
@@ -181,7 +200,10 @@ function ofMemory(snapshot: Snapshot, speech: Speech): Trouble[] {
       evidence,
       stops: false,
       ...(model !== undefined && {
-        deed: { words: speech.say('do.unload.of', { model }), ask: request({ verb: 'unload', model }) },
+        deed: {
+          words: speech.say('do.unload.of', { model }),
+          ask: request({ verb: 'unload', model, dry_run: false }),
+        },
       }),
     },
   ];

@@ -93,7 +93,12 @@ describe('headline', () => {
 
 describe('trouble', () => {
   test('each verdict offers the first rung of recovery', () => {
-    expect(asked('hung')).toEqual({ verb: 'stop-runner', model: 'gemma4:26b-mxfp8', force: true });
+    expect(asked('hung')).toEqual({
+      verb: 'stop-runner',
+      model: 'gemma4:26b-mxfp8',
+      force: true,
+      dry_run: false,
+    });
     expect(asked('down')).toEqual({ verb: 'restart', take_over: false, dry_run: false });
     expect(asked('gave-up')).toEqual({ verb: 'restart', take_over: false, dry_run: false });
     expect(asked('drift')).toEqual({ verb: 'apply', take_over: false, dry_run: false });
@@ -129,9 +134,19 @@ describe('trouble', () => {
     ]);
   });
 
+  test('what recovery gave up can be taken up again', () => {
+    const shown = snapshot('hung');
+    expect(troubles(shown, now(), english).some((trouble) => trouble.key === 'given-up')).toBe(false);
+    const words = 'the same came back soon after each step';
+    shown.watched!.recovery.given_up = [{ cause: 'hung', subject: 'gemma4:26b (pid 7)', words }];
+    const given = troubles(shown, now(), english).find((trouble) => trouble.key === 'given-up');
+    expect(given?.evidence).toEqual([`gemma4:26b (pid 7) (hung): ${words}`]);
+    expect(given?.deed?.ask).toEqual({ what: 'request', request: { verb: 'recover', dry_run: false } });
+  });
+
   test('memory that is short offers the idle model that holds most', () => {
     const short = troubles(snapshot('hung'), now(), english).find((trouble) => trouble.key === 'memory');
-    expect(short?.deed?.ask).toEqual({ what: 'request', request: { verb: 'unload', model: 'smollm:135m' } });
+    expect(short?.deed?.ask).toEqual({ what: 'request', request: { verb: 'unload', model: 'smollm:135m', dry_run: false } });
     expect(short?.evidence).toEqual([
       '62.6 GB of 64 GB in use, 180 MB/s written to swap',
       'smollm:135m is idle and holds 0.3 GB',

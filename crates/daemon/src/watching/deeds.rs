@@ -23,7 +23,7 @@ use stablehand_platform::signal::{self, Classify, Kind, SignalError};
 use stablehand_platform::stacks;
 use stablehand_protocol as protocol;
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -90,7 +90,7 @@ impl Deeds {
         judgement: &Judgement,
         observed: Option<&Observed>,
         at: Wall,
-        (log, port): (LogSource, u16),
+        (log, address): (LogSource, SocketAddr),
     ) {
         let folder = stablehand_files(&self.machine).log_dir.join("evidence");
         let files = Files::new(&folder, at, judgement);
@@ -111,7 +111,7 @@ impl Deeds {
         self.answer(life, async move {
             let moment = machine.clock().real_span(MOMENT).max(LEAST_MOMENT);
             let asked = async {
-                match client(port) {
+                match client(address) {
                     Ok(client) => Some(client.ps(moment).await),
                     Err(_) => None,
                 }
@@ -171,9 +171,9 @@ impl Deeds {
     }
 
     /// Asks the server to unload a model.
-    pub fn unload(&mut self, life: Life, model: String, port: u16) {
+    pub fn unload(&mut self, life: Life, model: String, address: SocketAddr) {
         self.answer(life, async move {
-            client(port)?.unload(&model, UNLOAD).await.map(|_| ()).map_err(|error| error.to_string())
+            client(address)?.unload(&model, UNLOAD).await.map(|_| ()).map_err(|error| error.to_string())
         });
     }
 
@@ -197,11 +197,11 @@ impl Deeds {
     }
 
     /// Sees whether a step has helped.
-    pub fn verify(&mut self, life: Life, check: Check, port: u16) {
+    pub fn verify(&mut self, life: Life, check: Check, address: SocketAddr) {
         let machine = self.machine.clone();
         let terms = Arc::clone(&self.terms);
         self.begin(life, async move {
-            let outcome = match client(port) {
+            let outcome = match client(address) {
                 Ok(client) => holds(&machine, client, check, &terms).await,
                 Err(why) => Err(why),
             };
@@ -298,8 +298,8 @@ fn listed_until(observed: &Observed, id: Identity) -> Option<Wall> {
     }
 }
 
-fn client(port: u16) -> Result<Client, String> {
-    Client::new(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).map_err(|error| error.to_string())
+fn client(address: SocketAddr) -> Result<Client, String> {
+    Client::new(address).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -417,7 +417,13 @@ pub(super) mod tests {
         let judgement = Judgement { subject, verdict, evidence: vec![], since, may_recover: None };
         let log = LogSource::Nowhere("there is none".to_owned());
         let machine = deeds.machine.clone();
-        deeds.save_evidence(Life(1), &judgement, None, Wall::from_unix_ms(1_796_000_000_000), (log, 1));
+        deeds.save_evidence(
+            Life(1),
+            &judgement,
+            None,
+            Wall::from_unix_ms(1_796_000_000_000),
+            (log, ([127, 0, 0, 1], 1).into()),
+        );
         assert_eq!(answered.recv().await, Some(Event::Done { life: Life(1) }));
         let path = stablehand_files(&machine).log_dir.join("evidence/1796000000000-server-silent.json");
         let kept: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();

@@ -5,7 +5,7 @@ use crate::history::series;
 use crate::translation::rfc3339;
 use stablehand_engine::Known;
 use stablehand_engine::process::RunnerKind;
-use stablehand_engine::recovery::Policy;
+use stablehand_engine::recovery::{Ladder, Policy};
 use stablehand_engine::stall::evidence::{Listing, RunnerSeen, SlotSeen};
 use stablehand_engine::stall::{Judgement, Subject, Verdict};
 use stablehand_engine::time::{Awake, Now, Wall};
@@ -19,7 +19,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The observation as a copy for clients.
-pub fn watched(machine: &Machine, now: Now, observed: &Observed, judgements: &[Judgement], policy: Policy) -> Watched {
+pub fn watched(
+    machine: &Machine,
+    now: Now,
+    observed: &Observed,
+    judgements: &[Judgement],
+    recovery: Recovery,
+) -> Watched {
     let sample = &observed.sample;
     Watched {
         at: rfc3339(Wall::from_unix_ms(now.wall.unix_ms / 1000 * 1000)),
@@ -53,14 +59,7 @@ pub fn watched(machine: &Machine, now: Now, observed: &Observed, judgements: &[J
             .iter()
             .find(|one| matches!(one.subject, Subject::Server { .. }))
             .map(|one| judged(one, now.awake)),
-        recovery: Recovery {
-            policy: match policy {
-                Policy::AlertOnly => "alert",
-                Policy::Runner => "runner",
-                Policy::All => "all",
-            }
-            .to_owned(),
-        },
+        recovery,
         log: wire(&observed.log.as_ref().map(summary)),
         tokens: observed
             .tokens
@@ -72,6 +71,21 @@ pub fn watched(machine: &Machine, now: Now, observed: &Observed, judgements: &[J
             })
             .collect(),
     }
+}
+
+/// What recovery may do, and what it has given up.
+pub fn recovery(ladder: &Ladder) -> Recovery {
+    let policy = match ladder.policy() {
+        Policy::AlertOnly => "alert",
+        Policy::Runner => "runner",
+        Policy::All => "all",
+    };
+    let given_up = ladder.given_up().map(|(cause, given_up)| protocol::GivenUp {
+        cause: cause.word().to_owned(),
+        subject: given_up.subject.clone(),
+        words: given_up.why.clone(),
+    });
+    Recovery { policy: policy.to_owned(), given_up: given_up.collect() }
 }
 
 /// The numbers that the history keeps, by series. What is unknown is no point.

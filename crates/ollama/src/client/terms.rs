@@ -1,12 +1,10 @@
 //! On what terms a model is loaded: what a request of ours must not change.
 
 use stablehand_engine::Known;
+use stablehand_engine::loaded::PINNED;
 use stablehand_engine::process::RunnerArgs;
 use stablehand_engine::time::Wall;
 use std::time::Duration;
-
-/// A model that stays longer than this is pinned: `keep_alive` -1 is a time about 292 years ahead in `/api/ps`.
-const PINNED: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// How long a model stays after its last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
