@@ -50,7 +50,8 @@ export function conversation(backend: Backend): Conversation {
     came_ms = Date.now();
     steady_ms = performance.now();
     tick();
-    if (next.link.state === 'live' && was !== 'live') void look();
+    // After the picture of what is now: the past may come a moment later.
+    if (next.link.state === 'live' && was !== 'live') requestAnimationFrame(() => setTimeout(looked));
   };
   if (backend.first) hear(backend.first);
   backend.view(hear);
@@ -63,11 +64,11 @@ export function conversation(backend: Backend): Conversation {
     past_ms = Date.now();
   }
   // A hidden page looks at nothing; shown again, it is at once up to date.
-  const looked = () => {
+  function looked() {
     if (!document.hidden && view?.link.state === 'live') void look();
-  };
+  }
   setInterval(looked, HISTORY_EVERY_MS);
-  document.addEventListener('visibilitychange', looked);
+  document.addEventListener('visibilitychange', () => requestAnimationFrame(() => setTimeout(looked)));
 
   function tell(what: Told) {
     clearTimeout(hushing);
