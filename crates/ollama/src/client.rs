@@ -172,7 +172,7 @@ impl Client {
         self.ask(Method::POST, "/api/generate", Some(&body), deadline).await
     }
 
-    /// `POST /api/generate` for a single token: proves that the model's next request is answered. It has to come on the
+    /// `POST /api/generate` for two tokens (an answer of one is what a broken GPU gives): proves that the model's next request is answered. It has to come on the
     /// terms that the model's clients have: a request without `num_ctx` asks for the default context, so that the server
     /// loads the model anew for it and once more for the next client (`needsReload` in `ollama server/sched.go`), and one
     /// without `keep_alive` puts the default in the place of a stay that a client has asked for. What is not known of
@@ -180,8 +180,8 @@ impl Client {
     ///
     /// # Errors
     /// [`CallError`]; status 400 for a model that generates nothing.
-    pub async fn one_token(&self, model: &str, terms: LoadTerms, deadline: Duration) -> Result<(), CallError> {
-        let mut body = json!({ "model": model, "prompt": "Hello", "stream": false, "options": { "num_predict": 1 } });
+    pub async fn short_answer(&self, model: &str, terms: LoadTerms, deadline: Duration) -> Result<(), CallError> {
+        let mut body = json!({ "model": model, "prompt": "Hello", "stream": false, "options": { "num_predict": 2 } });
         if let Some(tokens) = terms.context_per_slot_tokens {
             body["options"]["num_ctx"] = json!(tokens);
         }

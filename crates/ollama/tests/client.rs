@@ -121,11 +121,11 @@ async fn a_single_token_is_asked_for_on_the_terms_that_the_model_was_loaded_on()
     ];
     for (terms, context, keep_alive) in cases {
         let (client, asked) = answering(json("200 OK", r#"{"model":"m","done":true,"response":"a"}"#)).await;
-        client.one_token("m", terms, DEADLINE).await.expect("answered");
+        client.short_answer("m", terms, DEADLINE).await.expect("answered");
         let asked = asked.await.expect("asked");
         let body = asked.split("\r\n\r\n").nth(1).expect("a body");
         let body: serde_json::Value = serde_json::from_str(body).expect("JSON");
-        assert_eq!(body["options"]["num_predict"], 1);
+        assert_eq!(body["options"]["num_predict"], 2);
         assert_eq!(body["options"].get("num_ctx").and_then(serde_json::Value::as_u64), context, "{asked}");
         assert_eq!(body.get("keep_alive").and_then(serde_json::Value::as_i64), keep_alive, "{asked}");
     }

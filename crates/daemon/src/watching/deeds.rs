@@ -273,7 +273,7 @@ async fn next_answer(machine: &Machine, client: Client, model: String, terms: &T
     }
     let terms = terms.lock().unwrap_or_else(PoisonError::into_inner).remove(&model).unwrap_or_default();
     let patience = machine.clock().real_span(NEXT_ANSWER).max(UNLOAD);
-    let asked = tokio::spawn(async move { client.one_token(&model, terms, patience).await });
+    let asked = tokio::spawn(async move { client.short_answer(&model, terms, patience).await });
     match asked.await.map_err(|broken| broken.to_string())? {
         Ok(()) => Ok(Proof::Answered),
         Err(CallError::Status { code: 400, text, .. }) if text.contains("does not support generate") => Ok(Proof::Seen),

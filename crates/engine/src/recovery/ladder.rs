@@ -311,9 +311,14 @@ impl Ladder {
         effects: &mut Vec<Effect>,
     ) {
         let memory = self.causes.entry(cause).or_default();
-        if self.policy == Policy::All && rung != Rung::RestartServer && !memory.escalated {
+        let next = match rung {
+            Rung::EndRunner => Some(Rung::RestartServer),
+            // A new runner was made already; answers of one token that go on are what somebody asks for.
+            Rung::Unload | Rung::RestartServer => None,
+        };
+        if let Some(next) = next.filter(|_| self.policy == Policy::All && !memory.escalated) {
             memory.escalated = true;
-            return self.begin_for(now, Rung::RestartServer, cause, judgement, effects);
+            return self.begin_for(now, next, cause, judgement, effects);
         }
         memory.given_up = Some(GivenUp { subject: judgement.subject.to_string(), why: why.to_owned() });
         effects.push(Effect::Alert(Notice::gave_up(cause, &judgement, why, unsaved)));

@@ -356,6 +356,31 @@ fn six_steps_an_hour_are_the_most_and_it_is_said() {
     assert_eq!(names(&ladder.step(at(3_600), Event::Tick)), ["save"]);
 }
 
+/// Whoever asks for single tokens gets single tokens from every runner.
+#[test]
+fn empty_replies_that_go_on_after_an_unload_never_cost_the_server() {
+    let mut ladder = ladder(Policy::All);
+    let empty = |pid| {
+        let id = Identity { pid, ..RUNNER };
+        Event::Judged(vec![runner(id, Verdict::EmptyReplies, Some(Rung::Unload))])
+    };
+    let mut seen = vec![];
+    for round in 0..6 {
+        let begun = at(round * 130);
+        let saved = ladder.step(begun, empty(500 + u32::try_from(round).unwrap()));
+        seen.extend(names(&saved));
+        if names(&saved) != ["save"] {
+            continue;
+        }
+        let unload = ladder.step(begun, Event::Done { life: life(&saved) });
+        seen.extend(names(&unload));
+        let verify = ladder.step(begun, Event::Done { life: life(&unload) });
+        ladder.step(begun, Event::Verified { life: life(&verify), outcome: Ok(Proof::Answered) });
+    }
+    assert!(seen.contains(&"unload") && seen.contains(&"give up"), "{seen:?}");
+    assert!(!seen.contains(&"restart"), "{seen:?}");
+}
+
 #[test]
 fn a_stale_answer_is_dropped() {
     let mut ladder = ladder(Policy::Runner);
