@@ -11,7 +11,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from stage import Desktop, Page, Programs, StandIn, Tray, World, context_switches_a_minute, settle, take_focus, until, windows
+from stage import (
+    Desktop, Page, Programs, StandIn, Tray, World, context_switches_a_minute, settle, take_focus, until, windows,
+)
 
 PROGRAMS = None
 # Memory that may stay behind when the popover is gone.

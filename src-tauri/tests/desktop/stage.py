@@ -158,6 +158,10 @@ class StandIn:
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
 
+    def handle_error(self, *_):
+        if not isinstance(sys.exc_info()[1], (BrokenPipeError, ConnectionResetError)):
+            raise
+
 
 class _Answers(http.server.BaseHTTPRequestHandler):
     """See docs/api.md."""
@@ -376,6 +380,8 @@ class Page:
         """Clicks the button that says this."""
         body = {"using": "xpath", "value": f"//button[contains(normalize-space(.), '{words}')]"}
         found = self._call("POST", f"/session/{self.session}/element", body)
+        # The driver scrolls to the edge only, where the footer lies above it.
+        self.run("arguments[0].scrollIntoView({block: 'center'})", found)
         self._call("POST", f"/session/{self.session}/element/{next(iter(found.values()))}/click")
 
     def close(self):
