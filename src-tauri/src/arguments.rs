@@ -9,13 +9,17 @@ pub enum Wish {
     Open,
     /// Post a notification about an alert of this kind.
     Notify(String),
+    /// The same, and nothing where no copy runs yet: what the daemon of a simulated machine asks for, which has no
+    /// bundle that could be opened.
+    NotifyIfThere(String),
 }
 
 /// How the program is called.
-pub const USAGE: &str = "usage: stablehand-tray [--open | notify KIND]
+pub const USAGE: &str = "usage: stablehand-tray [--open | notify KIND [--if-there]]
 
   --open        open the window at once
   notify KIND   post a notification about the newest alert of that kind
+  --if-there    only where a copy runs
 
 A copy that runs already does it, and this one ends. STABLEHAND_WORLD=DIR shows the simulated machine in DIR.
 ";
@@ -30,6 +34,9 @@ impl Wish {
             [] => Ok(Self::Stand),
             [only] if only == "--open" => Ok(Self::Open),
             [verb, kind] if verb == "notify" && is_kind(kind) => Ok(Self::Notify(kind.clone())),
+            [verb, kind, only] if verb == "notify" && is_kind(kind) && only == "--if-there" => {
+                Ok(Self::NotifyIfThere(kind.clone()))
+            }
             [first, ..] => Err(first.clone()),
         }
     }
@@ -38,7 +45,7 @@ impl Wish {
     pub fn line(&self) -> String {
         match self {
             Self::Stand | Self::Open => "open\n".to_owned(),
-            Self::Notify(kind) => format!("notify {kind}\n"),
+            Self::Notify(kind) | Self::NotifyIfThere(kind) => format!("notify {kind}\n"),
         }
     }
 

@@ -66,7 +66,12 @@ fn told(outcome: Result<(), String>) -> ExitCode {
 fn run(wish: Wish) -> Result<(), String> {
     let place = Place::detect().map_err(|error| error.to_string())?;
     match instance::claim(&place, &wish) {
-        Ok(Instance::First(first)) => shell::run(place, first, wish).map_err(|error| error.to_string()),
+        Ok(Instance::First(first)) => match wish {
+            Wish::Stand | Wish::Open | Wish::Notify(_) => {
+                shell::run(place, first, wish).map_err(|error| error.to_string())
+            }
+            Wish::NotifyIfThere(_) => Ok(()),
+        },
         Ok(Instance::Second) => Ok(()),
         Err(error) => Err(format!("neither the first copy nor able to talk to it: {error}")),
     }

@@ -6,12 +6,21 @@ use crate::verbs::{Voice, aside, told_to_end};
 use stablehand_protocol::Failure;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 use tokio::process::{Child, Command};
 
 /// How long the demo's daemon may take until its socket answers.
 const DAEMON_START: Duration = Duration::from_secs(20);
+
+/// How long the picture may take to put the terminal in order.
+const PICTURE_END: Duration = Duration::from_secs(1);
+
+/// What happens on the machine of the whole demo, each so long after what came before it.
+const STORY: [(Duration, &[&str]); 2] = [
+    (Duration::from_secs(2), &["work-steady", "--model", "gemma4:26b"]),
+    (Duration::from_secs(60), &["runner-stuck", "--model", "gemma4:26b"]),
+];
 
 /// Runs a demo verb, or the whole demo.
 pub async fn run(voice: Voice, verb: Option<DemoVerb>) -> Result<ExitCode, Failure> {
@@ -74,7 +83,7 @@ async fn simulator(program: &Path, arguments: &[OsString]) -> Result<i32, Failur
 
 /// The whole demo has its own picture; with `--json`, stdout is for that alone.
 async fn simulator_aside(program: &Path, arguments: &[OsString]) -> Result<i32, Failure> {
-    status_of(program, Command::new(program).args(arguments).stdout(std::process::Stdio::null())).await
+    status_of(program, Command::new(program).args(arguments).stdout(Stdio::null())).await
 }
 
 async fn status_of(program: &Path, command: &mut Command) -> Result<i32, Failure> {
@@ -111,7 +120,7 @@ async fn whole(voice: Voice) -> Result<ExitCode, Failure> {
     if started != 0 {
         return Ok(ExitCode::from(u8::try_from(started).unwrap_or(1)));
     }
-    let shown = show(voice, &stablehand, &world).await;
+    let shown = show(voice, &stablehand, &stablehand_sim, &world).await;
     let stopped = simulator_aside(&stablehand_sim, &[vec!["stop".into()], dir()].concat()).await;
     if !matches!(stopped, Ok(0)) {
         // Its processes may still run from this folder.
@@ -125,20 +134,21 @@ async fn whole(voice: Voice) -> Result<ExitCode, Failure> {
     shown
 }
 
-async fn show(voice: Voice, program: &Path, world: &Path) -> Result<ExitCode, Failure> {
-    let ours = |verb: &[&str]| {
+async fn show(voice: Voice, program: &Path, simulator: &Path, world: &Path) -> Result<ExitCode, Failure> {
+    let in_world = |program: &Path, verb: &[&str]| {
         let mut command = Command::new(program);
         command.args(verb).env("STABLEHAND_WORLD", world).kill_on_drop(true);
         command
     };
+    let ours = |verb: &[&str]| in_world(program, verb);
     let start = |mut command: Command| -> Result<Child, Failure> {
         command.spawn().map_err(|error| no_simulator(program, &error))
     };
     let mut quiet = ours(&["serve"]);
-    quiet.stderr(std::process::Stdio::null());
+    quiet.stderr(Stdio::null());
     let mut daemon = start(quiet)?;
     let mut ready = ours(&["status"]);
-    ready.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    ready.stdout(Stdio::null()).stderr(Stdio::null());
     let answers = async {
         loop {
             if ready.status().await.is_ok_and(|status| status.success()) {
@@ -157,11 +167,43 @@ async fn show(voice: Voice, program: &Path, world: &Path) -> Result<ExitCode, Fa
         }
         () = told_to_end() => return Ok(ExitCode::SUCCESS),
     }
+    let menu = program.with_file_name("stablehand-tray");
+    let _menu = if on_a_desktop() && menu.is_file() {
+        let mut menu = in_world(&menu, &["--open"]);
+        // Its words would fall into the picture below.
+        menu.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Some(start(menu)?)
+    } else {
+        None
+    };
+    let story = tokio::spawn(tell(simulator.to_owned(), world.to_owned()));
     let flags: &[&str] = if voice.json { &["status", "--watch", "--json"] } else { &["status", "--watch"] };
     let mut watch = start(ours(flags))?;
     tokio::select! {
         _ = watch.wait() => {}
-        () = told_to_end() => { let _ = watch.wait().await; }
+        // Ctrl-C ends the picture too; whoever signals this program alone does not.
+        () = told_to_end() => { let _ = tokio::time::timeout(PICTURE_END, watch.wait()).await; }
     }
+    story.abort();
     Ok(ExitCode::SUCCESS)
+}
+
+/// What happens on the machine meanwhile: a client works, and after a while its model stops moving.
+async fn tell(simulator: PathBuf, world: PathBuf) {
+    for (after, event) in STORY {
+        tokio::time::sleep(after).await;
+        let mut command = Command::new(&simulator);
+        command.args(["fault", "--dir"]).arg(&world).args(event);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let _ = command.status().await;
+    }
+}
+
+/// Whether there is a screen to show the menu on.
+fn on_a_desktop() -> bool {
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    match std::env::consts::OS {
+        "macos" => !is_set("SSH_CONNECTION"),
+        _ => is_set("DISPLAY") || is_set("WAYLAND_DISPLAY"),
+    }
 }

@@ -2,24 +2,27 @@
 //!
 //! On Linux the session's notification service shows it. On macOS only an app bundle may post notifications (a program
 //! outside one is aborted by `UNUserNotificationCenter`), so the bundle that this program lies in is opened in the
-//! background with the matter's name; without a bundle there is nobody to post it. A simulated machine tells nobody:
-//! its troubles are not the person's.
+//! background with the matter's name; without a bundle there is nobody to post it. A simulated machine's troubles are
+//! not the person's: only a menu that shows that machine is told.
 
 use crate::command::{CommandError, Invocation, run};
 use crate::machine::{Machine, Os};
 use stablehand_engine::alert::Alert;
 use stablehand_engine::owner::enclosing_bundle;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 /// How long the desktop may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The program of the menu, beside ours.
+const MENU: &str = "stablehand-tray";
 
 /// Why nothing was shown. The alert is in the daemon's snapshot all the same.
 #[derive(Debug, thiserror::Error)]
 pub enum Undelivered {
-    /// The machine is simulated.
-    #[error("a simulated machine tells nobody")]
+    /// The machine is simulated, and there is no menu beside this program that could show it.
+    #[error("a simulated machine tells nobody but its own menu, and there is none beside this program")]
     Simulated,
     /// Nothing here can show it.
     #[error("there is no desktop session to show it in: {0}")]
@@ -43,8 +46,8 @@ impl From<CommandError> for Undelivered {
 /// # Errors
 /// [`Undelivered`], with the reason.
 pub async fn deliver(machine: &Machine, alert: &Alert) -> Result<(), Undelivered> {
-    if machine.simulated().is_some() {
-        return Err(Undelivered::Simulated);
+    if let Some(world) = machine.simulated() {
+        return through_menu(world, alert).await;
     }
     match machine.os() {
         Os::Linux => through_session_bus(alert).await,
@@ -54,6 +57,24 @@ pub async fn deliver(machine: &Machine, alert: &Alert) -> Result<(), Undelivered
             let output = run(machine, &open(machine, &bundle, alert)).await?;
             if output.succeeded() { Ok(()) } else { Err(Undelivered::NotOpened(output.said())) }
         }
+    }
+}
+
+/// Asks the menu of a simulated machine, where one runs.
+async fn through_menu(world: &Path, alert: &Alert) -> Result<(), Undelivered> {
+    let program = std::env::current_exe().map_err(|error| Undelivered::NotOpened(error.to_string()))?;
+    let menu = program.with_file_name(MENU);
+    if !menu.is_file() {
+        return Err(Undelivered::Simulated);
+    }
+    let mut command = tokio::process::Command::new(menu);
+    command.args(["notify", alert.kind.word(), "--if-there"]).env("STABLEHAND_WORLD", world).kill_on_drop(true);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    match tokio::time::timeout(PATIENCE, command.status()).await {
+        Ok(Ok(status)) if status.success() => Ok(()),
+        Ok(Ok(status)) => Err(Undelivered::NotOpened(status.to_string())),
+        Ok(Err(error)) => Err(Undelivered::NotOpened(error.to_string())),
+        Err(_) => Err(Undelivered::NotOpened("it does not answer".to_owned())),
     }
 }
 
@@ -95,7 +116,7 @@ mod tests {
     use stablehand_engine::alert::AlertKind;
 
     #[tokio::test]
-    async fn a_simulated_machine_tells_nobody() {
+    async fn a_simulated_machine_without_a_menu_tells_nobody() {
         let (_dir, machine) = world_folder("linux");
         assert!(matches!(deliver(&machine, &alert()).await, Err(Undelivered::Simulated)));
     }

@@ -55,7 +55,7 @@ fn begin(app: &AppHandle, first: First, wish: Wish) -> Result<(), Box<dyn std::e
     first.hear(move |wish| fulfil(&later, wish))?;
     match wish {
         Wish::Stand => {}
-        Wish::Open | Wish::Notify(_) => fulfil(app, wish),
+        Wish::Open | Wish::Notify(_) | Wish::NotifyIfThere(_) => fulfil(app, wish),
     }
     Ok(())
 }
@@ -77,7 +77,7 @@ fn on_event(app: &AppHandle, event: RunEvent) {
 fn fulfil(app: &AppHandle, wish: Wish) {
     match wish {
         Wish::Stand | Wish::Open => come_for(app, None),
-        Wish::Notify(kind) => {
+        Wish::Notify(kind) | Wish::NotifyIfThere(kind) => {
             let tray = app.state::<Tray>();
             tray.owe_notice(kind);
             post_owed_notices(app);

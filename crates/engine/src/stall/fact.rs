@@ -295,7 +295,7 @@ impl fmt::Display for Fact {
                 write!(out, " {}", Seconds(*honest))
             }
             Self::DecodeCounterStill { value: _ } => write!(out, "decode counter still"),
-            Self::GpuIdle { percent } => write!(out, "GPU {percent} %, though this model uses it"),
+            Self::GpuIdle { percent } => write!(out, "GPU at most {percent} %, though this model uses it"),
             Self::Cpu { percent, unlike: Some(pattern) } => {
                 write!(out, "CPU {percent} %, unlike this model's {}", pattern.name())
             }
