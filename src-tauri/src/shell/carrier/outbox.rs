@@ -26,10 +26,12 @@ impl Outbox {
         if waiting.closed {
             return;
         }
-        if matches!(order, Order::View { .. }) {
-            waiting.orders.retain(|other| !matches!(other, Order::View { .. }));
+        // In its place: the first that the popover hears must stay a view.
+        let is_view = |order: &Order| matches!(order, Order::View { .. });
+        match waiting.orders.iter_mut().find(|other| is_view(&order) && is_view(other)) {
+            Some(older) => *older = order,
+            None => waiting.orders.push_back(order),
         }
-        waiting.orders.push_back(order);
         drop(waiting);
         self.news.notify_one();
     }
@@ -81,7 +83,7 @@ mod tests {
         for order in [seen("1"), answer(1), Order::Hide, seen("2"), answer(2), Order::Show, seen("3")] {
             outbox.put(order);
         }
-        for order in [answer(1), Order::Hide, answer(2), Order::Show, seen("3")] {
+        for order in [seen("3"), answer(1), Order::Hide, answer(2), Order::Show] {
             assert_eq!(outbox.next().await, Some(order));
         }
         outbox.put(Order::Show);
