@@ -61,7 +61,8 @@ pub fn snapshot(snapshot: &Snapshot, paint: Paint) -> String {
     if !snapshot.alerts.is_empty() {
         line(&mut out, &format!("\n{}", paint.strong("alerts")));
         for alert in snapshot.alerts.iter().rev().take(5) {
-            line(&mut out, &format!("  {} {}  → {}", paint.faint(&alert.at), alert.message, alert.action));
+            let evidence = alert.evidence.as_ref().map_or_else(String::new, |evidence| format!(" ({evidence})"));
+            line(&mut out, &format!("  {} {}{evidence}  → {}", paint.faint(&alert.at), alert.message, alert.action));
         }
     }
     out

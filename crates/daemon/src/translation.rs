@@ -175,6 +175,7 @@ pub fn alert(alert: &Alert, at: Wall) -> protocol::Alert {
     protocol::Alert {
         kind: alert.kind.word().to_owned(),
         message: alert.message.clone(),
+        evidence: alert.evidence.clone(),
         action: alert.action.clone().into_owned(),
         at: rfc3339(at),
     }

@@ -57,6 +57,8 @@ pub struct Alert {
     pub kind: AlertKind,
     /// What happened, in one sentence.
     pub message: String,
+    /// The facts that speak for it, where it rests on any.
+    pub evidence: Option<String>,
     /// What the person can do: a command.
     pub action: Cow<'static, str>,
 }
@@ -64,7 +66,7 @@ pub struct Alert {
 impl Alert {
     /// An alert of a kind.
     pub fn new(kind: AlertKind, message: String, action: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, message, action: action.into() }
+        Self { kind, message, evidence: None, action: action.into() }
     }
 }
 
@@ -114,8 +116,9 @@ impl AlertGate {
         });
         let cleared = memory.gone_since.take().is_some_and(|since| now.since(since) >= CLEAR_SPAN);
         if memory.told_at.is_some() && !cleared && memory.message == alert.message {
-            // What was told last holds again; whatever was between has passed.
-            memory.waiting = None;
+            // What was told last holds again, and whatever was between has passed; unless it was gone for good meanwhile
+            // and waits to be told anew.
+            memory.waiting.take_if(|waiting| waiting.message != alert.message);
             return None;
         }
         if memory.is_quiet(now) {
@@ -232,6 +235,19 @@ mod tests {
         gate.offer(at(0), Alert::new(AlertKind::Recovery("recovered"), "a".to_owned(), "b"));
         gate.offer(at(0), drift("a"));
         assert!(gate.holds(AlertKind::Drift) && !gate.holds(AlertKind::Recovery("recovered")));
+    }
+
+    #[test]
+    fn what_comes_back_within_its_minute_is_told_when_that_is_over() {
+        let mut gate = AlertGate::default();
+        assert!(gate.offer(at(0), drift("a")).is_some());
+        gate.clear(at(5), AlertKind::Drift);
+        // It is offered at every look while it holds.
+        for second in 20..60 {
+            assert_eq!((gate.offer(at(second), drift("a")), gate.due(at(second))), (None, vec![]));
+        }
+        assert_eq!(gate.due(at(60)), [drift("a")]);
+        assert_eq!((gate.offer(at(61), drift("a")), gate.due(at(200))), (None, vec![]), "told once");
     }
 
     fn drift(message: &str) -> Alert {

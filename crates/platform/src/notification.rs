@@ -96,7 +96,9 @@ fn bundle_of(program: &Path) -> Option<PathBuf> {
 #[cfg(target_os = "linux")]
 async fn through_session_bus(alert: &Alert) -> Result<(), Undelivered> {
     let mut notification = notify_rust::Notification::new();
-    notification.appname("Stablehand").summary(&alert.message).body(&format!("To mend it: {}", alert.action));
+    let evidence = alert.evidence.as_deref().map_or_else(String::new, |evidence| format!("{evidence}\n"));
+    let body = format!("{evidence}To mend it: {}", alert.action);
+    notification.appname("Stablehand").summary(&alert.message).body(&body);
     match tokio::time::timeout(PATIENCE, notification.show_async()).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(Undelivered::NoDesktop(error.to_string())),

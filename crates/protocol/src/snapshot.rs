@@ -192,6 +192,9 @@ pub struct Alert {
     pub kind: String,
     /// What happened.
     pub message: String,
+    /// The facts that speak for it, where it rests on any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<String>,
     /// What to do: a command.
     pub action: String,
     /// When, RFC 3339.

@@ -2,7 +2,7 @@
 //! minute): on Linux it posts them itself, on macOS it starts this program with the alert's kind.
 
 use crate::face::words::Words;
-use stablehand_protocol::{Alert, Snapshot};
+use stablehand_protocol::Snapshot;
 
 /// What is posted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,13 +18,11 @@ pub struct Notice {
 pub fn notice(snapshot: Option<&Snapshot>, kind: &str, simulated: bool, words: &Words) -> Notice {
     let alerts = snapshot.map(|snapshot| snapshot.alerts.as_slice()).unwrap_or_default();
     let alert = alerts.iter().rev().find(|alert| alert.kind == kind).or_else(|| alerts.last());
-    let (message, body) = match alert {
-        Some(Alert { message, action, .. }) if !action.is_empty() => {
-            (message.clone(), words.fill("notice.action", &[("action", action)]))
-        }
-        Some(Alert { message, .. }) => (message.clone(), String::new()),
-        None => (words.say("notice.fallback"), String::new()),
-    };
+    let message = alert.map_or_else(|| words.say("notice.fallback"), |alert| alert.message.clone());
+    let action = alert.filter(|alert| !alert.action.is_empty());
+    let action = action.map(|alert| words.fill("notice.action", &[("action", &alert.action)]));
+    let evidence = alert.and_then(|alert| alert.evidence.clone());
+    let body = evidence.into_iter().chain(action).collect::<Vec<_>>().join("\n");
     let summary = if simulated { words.fill("notice.simulated", &[("message", &message)]) } else { message };
     Notice { summary, body }
 }
@@ -44,6 +42,8 @@ mod tests {
             notice(Some(&seen), "hung", false, &words),
             Notice { summary: "new".to_owned(), body: "To mend it: do it".to_owned() }
         );
+        seen.alerts[1].evidence = Some("1 slot busy".to_owned());
+        assert_eq!(notice(Some(&seen), "hung", false, &words).body, "1 slot busy\nTo mend it: do it");
         assert_eq!(notice(Some(&seen), "since-quiet", false, &words).summary, "other");
         assert_eq!(notice(Some(&seen), "hung", true, &words).summary, "SIMULATED: new");
         assert_eq!(notice(None, "hung", false, &words).summary, "Stablehand has something to tell");

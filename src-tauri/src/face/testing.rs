@@ -102,7 +102,8 @@ pub fn judged(verdict: &str, trouble: bool) -> Judged {
 }
 
 pub fn alert(kind: &str, message: &str) -> Alert {
-    Alert { kind: kind.to_owned(), message: message.to_owned(), action: "do it".to_owned(), at: String::new() }
+    let (kind, message, action) = (kind.to_owned(), message.to_owned(), "do it".to_owned());
+    Alert { kind, message, evidence: None, action, at: String::new() }
 }
 
 pub fn setting(name: &str, desired: Option<&str>) -> Setting {

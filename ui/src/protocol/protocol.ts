@@ -13,6 +13,10 @@ kind: string,
  */
 message: string, 
 /**
+ * The facts that speak for it, where it rests on any.
+ */
+evidence?: string | null, 
+/**
  * What to do: a command.
  */
 action: string, 

@@ -115,6 +115,7 @@ fn sample() -> Snapshot {
         alerts: vec![Alert {
             kind: "drift".to_owned(),
             message: "not in force as desired: OLLAMA_MAX_QUEUE".to_owned(),
+            evidence: None,
             action: "stablehand apply".to_owned(),
             at: "2026-11-30T06:01:00Z".to_owned(),
         }],

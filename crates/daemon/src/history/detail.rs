@@ -41,7 +41,7 @@ pub(crate) fn ended(step: &Value, result: Result<(), String>) -> (String, Value)
 
 /// An alert with what can be done, and whether it was kept from the desktop.
 pub(crate) fn alert(alert: &Alert, quiet_hours: bool) -> Value {
-    json!({ "action": alert.action, "quiet_hours": quiet_hours })
+    json!({ "action": alert.action, "evidence": alert.evidence, "quiet_hours": quiet_hours })
 }
 
 /// The end of an apply or a restart, with every step of it as clients were told.

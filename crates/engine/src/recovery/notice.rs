@@ -18,6 +18,8 @@ pub struct Notice {
     pub kind: &'static str,
     /// What happened, in a sentence.
     pub message: String,
+    /// The facts that speak for it, where it rests on any.
+    pub evidence: Option<String>,
     /// What the person can do: a command.
     pub action: String,
 }
@@ -25,16 +27,17 @@ pub struct Notice {
 impl Notice {
     /// As what people are told of everything.
     pub fn into_alert(self) -> Alert {
-        let Self { kind, message, action } = self;
+        let Self { kind, message, evidence, action } = self;
         let outcome = [RECOVERED, NOT_HELPED, HELD, GAVE_UP].contains(&kind);
         let kind = if outcome { AlertKind::Recovery(kind) } else { AlertKind::Stall(kind) };
-        Alert::new(kind, message, action)
+        Alert { evidence, ..Alert::new(kind, message, action) }
     }
 
     pub(super) fn trouble(judgement: &Judgement) -> Self {
         Self {
             kind: judgement.verdict.word(),
-            message: format!("{}: {} ({judgement})", judgement.subject, judgement.verdict),
+            message: format!("{}: {}", judgement.subject, judgement.verdict),
+            evidence: Some(judgement.to_string()).filter(|evidence| !evidence.is_empty()),
             action: action(judgement),
         }
     }
@@ -65,24 +68,24 @@ impl Notice {
             | Verdict::Unknown { .. } => recovered,
         };
         let message = format!("{}: {}; {end}{}", judgement.subject, judgement.verdict, without(unsaved));
-        Self { kind: RECOVERED, message, action: "stablehand history --since 1h".to_owned() }
+        Self { kind: RECOVERED, message, evidence: None, action: "stablehand history --since 1h".to_owned() }
     }
 
     pub(super) fn not_helped(judgement: &Judgement, why: &str, unsaved: Option<&str>) -> Self {
         let (subject, verdict) = (&judgement.subject, &judgement.verdict);
         let message = format!("{subject}: {verdict}; the step of recovery has not helped: {why}{}", without(unsaved));
-        Self { kind: NOT_HELPED, message, action: "stablehand why".to_owned() }
+        Self { kind: NOT_HELPED, message, evidence: None, action: "stablehand why".to_owned() }
     }
 
     pub(super) fn held(judgement: &Judgement, why: &str) -> Self {
         let message = format!("{}: {}; nothing is done: {why}", judgement.subject, judgement.verdict);
-        Self { kind: HELD, message, action: action(judgement) }
+        Self { kind: HELD, message, evidence: None, action: action(judgement) }
     }
 
     pub(super) fn gave_up(cause: Cause, judgement: &Judgement, why: &str, unsaved: Option<&str>) -> Self {
         let subject = &judgement.subject;
         let message = format!("gave up on recovering {subject} ({}): {why}{}", cause.word(), without(unsaved));
-        Self { kind: GAVE_UP, message, action: TRY_AGAIN.to_owned() }
+        Self { kind: GAVE_UP, message, evidence: None, action: TRY_AGAIN.to_owned() }
     }
 }
 
