@@ -13,6 +13,7 @@
 //! - how much memory a setting can cost at most: [`memory_bound`]
 //! - which models may be loaded, and how much together: [`loaded`]
 //! - what a person is told, and how often: [`alert`]
+//! - how one version takes the other's place and comes back: [`upgrade`]
 
 pub mod alert;
 pub mod known;
@@ -26,5 +27,6 @@ pub mod setting;
 pub mod stall;
 pub mod supervisor;
 pub mod time;
+pub mod upgrade;
 
 pub use known::Known;
