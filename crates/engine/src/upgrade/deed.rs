@@ -62,11 +62,11 @@ macro_rules! deeds {
 }
 
 deeds! {
-    /// Download the release's file, going on where it stopped.
+    /// Download the release's files, going on where it stopped.
     Download "download" Preparing 21_600,
     /// Let Homebrew download, while the server still runs.
     BrewFetch "brew-fetch" Preparing 21_600,
-    /// Compare the file with the release's SHA-256.
+    /// Compare each file with the release's SHA-256.
     CheckHash "check-hash" Preparing 600,
     /// Unpack it into the new slot, with links, modes and empty folders kept.
     Unpack "unpack" Preparing 1_800,
@@ -272,12 +272,11 @@ impl fmt::Display for Step<'_> {
         let old = order.slots.old.display();
         let new = order.slots.new.display();
         match self.deed {
-            Deed::Download => match &order.download {
-                Some(download) => {
-                    write!(out, "download {} ({})", download.url, megabytes(download.size_bytes))
-                }
-                None => write!(out, "download nothing"),
-            },
+            Deed::Download => {
+                let each = order.downloads.iter();
+                let files: Vec<_> = each.map(|file| format!("{} ({})", file.url, megabytes(file.size_bytes))).collect();
+                write!(out, "download {}", files.join(" and "))
+            }
             Deed::BrewFetch => write!(out, "let Homebrew download {}", formula_or_cask(order)),
             Deed::CheckHash => write!(out, "compare its SHA-256 with the release's"),
             Deed::Unpack => write!(out, "unpack it to {new}"),

@@ -135,8 +135,9 @@ pub enum Wanted {
         version: String,
         /// How it compares with the installed version; unknown where that is no version (a build of one's own).
         against_installed: Known<Ordering>,
-        /// The file for this install; a package manager fetches its own, so `None` is no obstacle there.
-        archive: Option<Archive>,
+        /// The files for this install, unpacked one over the other (ROCm libraries come in one of their own). None where
+        /// a package manager fetches what it needs.
+        archives: Vec<Archive>,
     },
     /// There is no release of that version.
     NoSuch {

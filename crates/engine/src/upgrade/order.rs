@@ -52,7 +52,7 @@ pub struct Slots {
     pub discard: PathBuf,
 }
 
-/// What is downloaded.
+/// A file that is downloaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Download {
     /// From where.
@@ -123,8 +123,8 @@ pub struct Order {
     pub work: PathBuf,
     /// The places.
     pub slots: Slots,
-    /// What is downloaded; `None` at a rollback and where a package manager does it.
-    pub download: Option<Download>,
+    /// What is downloaded, and unpacked one over the other; nothing at a rollback and where a package manager does it.
+    pub downloads: Vec<Download>,
     /// What is taken out of the built-in updater's way.
     pub aside: Vec<Aside>,
     /// The app's database.

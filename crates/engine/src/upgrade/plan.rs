@@ -70,8 +70,8 @@ pub fn plan(found: &Found, wanted: &Wanted, ask: &Ask) -> Result<Plan, Refusal> 
         Wanted::Unreachable(_) => None,
     };
     let install = install_of(found, named)?;
-    let (version, against_installed, archive) = match wanted {
-        Wanted::Release { version, against_installed, archive } => (version, against_installed, archive.as_ref()),
+    let (version, against_installed, archives) = match wanted {
+        Wanted::Release { version, against_installed, archives } => (version, against_installed, archives),
         Wanted::NoSuch { version, newest } => {
             return Err(Refusal::NoSuchRelease { version: version.clone(), newest: newest.clone() });
         }
@@ -101,27 +101,27 @@ pub fn plan(found: &Found, wanted: &Wanted, ask: &Ask) -> Result<Plan, Refusal> 
     }
     let polkit = may_change(found, install)?;
     let work = found.folders.work.join(&ask.id);
-    let download = match (install, archive) {
-        (Install::App { .. } | Install::Tarball { .. }, Some(archive)) => Some(Download {
+    let fetched = matches!(install, Install::App { .. } | Install::Tarball { .. });
+    if fetched && archives.is_empty() {
+        return Err(Refusal::WithoutAsset { version: version.clone(), asset: "file for this computer".to_owned() });
+    }
+    let downloads: Vec<_> = archives
+        .iter()
+        .filter(|_| fetched)
+        .map(|archive| Download {
             url: archive.url.clone(),
             file: work.join(file_name(&archive.name)),
             size_bytes: archive.size_bytes,
             sha256: archive.sha256.clone(),
             unpacked_limit_bytes: archive.size_bytes.saturating_mul(UNPACKED_PER_PACKED),
-        }),
-        (Install::App { .. } | Install::Tarball { .. }, None) => {
-            return Err(Refusal::WithoutAsset { version: version.clone(), asset: "file for this computer".to_owned() });
-        }
-        (
-            Install::Cask { .. } | Install::Formula { .. } | Install::Manual { .. } | Install::Container { .. },
-            Some(_) | None,
-        ) => None,
-    };
-    let unpacked_bytes = archive.map_or(0, |archive| {
+        })
+        .collect();
+    let archive_bytes = sum(downloads.iter().map(|download| download.size_bytes));
+    let unpacked_bytes = sum(archives.iter().map(|archive| {
         let usual = archive.size_bytes.saturating_mul(UNPACKED_PER_PACKED_USUALLY);
         archive.unpacked_bytes.known().copied().unwrap_or(usual)
-    });
-    check_space(found, download.as_ref().map_or(0, |download| download.size_bytes), unpacked_bytes)?;
+    }));
+    check_space(found, archive_bytes, unpacked_bytes)?;
     let database = found.database.as_ref().map(|database| DatabaseCopy {
         at: database.at.clone(),
         copy: found.folders.kept.join(format!("{installed}-{}.sqlite", ask.id)),
@@ -136,7 +136,7 @@ pub fn plan(found: &Found, wanted: &Wanted, ask: &Ask) -> Result<Plan, Refusal> 
         | Install::Manual { .. }
         | Install::Container { .. } => work.join("new").join("Ollama.app"),
     };
-    let parts = Parts { goal: Goal::Upgrade, from: installed, to: version, polkit, new: &new, download, database };
+    let parts = Parts { goal: Goal::Upgrade, from: installed, to: version, polkit, new: &new, downloads, database };
     let order = order(found, install, ask, parts, &[]);
     let adopts = matches!(install, Install::Tarball { linked: None, .. });
     let mut deeds = vec![];
@@ -189,7 +189,7 @@ pub fn plan_rollback(found: &Found, asked: Option<&str>, ask: &Ask) -> Result<Pl
         to: &target.version,
         polkit,
         new: &target.at,
-        download: None,
+        downloads: vec![],
         database,
     };
     let order = order(found, install, ask, parts, std::slice::from_ref(&target.at));
@@ -234,7 +234,7 @@ struct Parts<'a> {
     to: &'a str,
     polkit: bool,
     new: &'a Path,
-    download: Option<Download>,
+    downloads: Vec<Download>,
     database: Option<DatabaseCopy>,
 }
 
@@ -282,7 +282,7 @@ fn order(found: &Found, install: &Install, ask: &Ask, parts: Parts<'_>, leaving:
             new: parts.new.to_path_buf(),
             discard: work.join("discarded"),
         },
-        download: parts.download,
+        downloads: parts.downloads,
         aside: staged
             .map(|(index, from)| Aside { from: from.clone(), to: work.join("aside").join(index.to_string()) })
             .collect(),
@@ -358,7 +358,7 @@ fn check_space(found: &Found, archive_bytes: u64, unpacked_bytes: u64) -> Result
     let old_bytes = found.installed_bytes.known().copied().unwrap_or(0);
     let database_bytes = found.database.as_ref().map_or(0, |database| database.size_bytes);
     let parts = [archive_bytes, unpacked_bytes, old_bytes, database_bytes, RESERVE_BYTES];
-    let needed_bytes = parts.into_iter().fold(0, u64::saturating_add);
+    let needed_bytes = sum(parts.into_iter());
     match &found.free_bytes {
         Known::Is(free_bytes) if *free_bytes < needed_bytes => {
             Err(Refusal::NoSpace { needed_bytes, free_bytes: *free_bytes, at: found.folders.work.clone() })
@@ -373,6 +373,10 @@ fn known<'a, T>(what: &'static str, fact: &'a Known<T>) -> Result<&'a T, Refusal
         Known::Is(value) => Ok(value),
         Known::Unknown(reason) => Err(Refusal::Unknown { what, reason: reason.clone() }),
     }
+}
+
+fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
+    bytes.fold(0, u64::saturating_add)
 }
 
 /// The last part of a name that came from outside, so that it leads nowhere else.

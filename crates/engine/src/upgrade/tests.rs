@@ -28,13 +28,13 @@ fn release(version: &str, against_installed: Ordering) -> Wanted {
     Wanted::Release {
         version: version.to_owned(),
         against_installed: Known::Is(against_installed),
-        archive: Some(Archive {
+        archives: vec![Archive {
             name: "Ollama-darwin.zip".to_owned(),
             url: "https://releases.example/v0.24.0/Ollama-darwin.zip".to_owned(),
             size_bytes: 190_000_000,
             unpacked_bytes: Known::unknown("it is not downloaded yet"),
             sha256: "ab".repeat(32),
-        }),
+        }],
     }
 }
 

@@ -185,7 +185,9 @@ impl Disk {
         let written = |at: &Path, thing: Thing| vec![put(at, Thing::Half), put(at, thing)];
         let version = |version: &str| Thing::Version(version.to_owned());
         match deed {
-            Deed::Download => order.download.iter().flat_map(|download| written(&download.file, Thing::File)).collect(),
+            Deed::Download => {
+                order.downloads.iter().flat_map(|download| written(&download.file, Thing::File)).collect()
+            }
             Deed::Unpack => written(&slots.new, version(&order.to)),
             Deed::KeepCopy => written(&slots.old, version(&order.from)),
             Deed::Hold => vec![Change::Hold(true)],

@@ -132,17 +132,17 @@ fn whatever_is_slow_comes_before_the_stop() {
 #[test]
 fn a_name_from_outside_stays_in_the_folder_of_the_work() {
     for (name, file) in [("../../etc/passwd", "passwd"), ("a\\b.zip", "b.zip"), ("..", "archive"), ("", "archive")] {
-        let Wanted::Release { version, against_installed, archive } = newer() else { panic!() };
-        let archive = archive.map(|archive| Archive { name: name.to_owned(), ..archive });
-        let plan = plan(&app(), &Wanted::Release { version, against_installed, archive }, &ask()).unwrap();
-        assert_eq!(plan.order.download.unwrap().file, PathBuf::from("/data/upgrades/17").join(file));
+        let Wanted::Release { version, against_installed, mut archives } = newer() else { panic!() };
+        archives[0].name = name.to_owned();
+        let plan = plan(&app(), &Wanted::Release { version, against_installed, archives }, &ask()).unwrap();
+        assert_eq!(plan.order.downloads[0].file, PathBuf::from("/data/upgrades/17").join(file));
     }
 }
 
 #[test]
 fn an_archive_may_unpack_to_a_bounded_size() {
-    let download = plan(&app(), &newer(), &ask()).unwrap().order.download.unwrap();
-    assert_eq!(download.unpacked_limit_bytes, 8 * 190_000_000, "a zip of 10 GB by its header is refused");
+    let order = plan(&app(), &newer(), &ask()).unwrap().order;
+    assert_eq!(order.downloads[0].unpacked_limit_bytes, 8 * 190_000_000, "a zip of 10 GB by its header is refused");
 }
 
 #[test]

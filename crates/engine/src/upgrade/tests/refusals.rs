@@ -116,7 +116,7 @@ fn refused() -> Vec<(&'static str, Refusal)> {
             of(Wanted::Release {
                 version: TO.to_owned(),
                 against_installed: Known::Is(Ordering::Greater),
-                archive: None,
+                archives: vec![],
             }),
         ),
         ("release-without-hash", of(Wanted::WithoutHash { version: TO.to_owned(), asset: asset() })),
@@ -133,7 +133,7 @@ fn refused() -> Vec<(&'static str, Refusal)> {
             of(Wanted::Release {
                 version: TO.to_owned(),
                 against_installed: Known::unknown("0.0.0 is a build of one's own"),
-                archive: None,
+                archives: vec![],
             }),
         ),
         ("upgrade-pinned", found(|found| found.pin = Some("0.22.1".to_owned()))),
