@@ -523,7 +523,8 @@ impl Watching {
             let (id, word) = (judgement.subject.id(), judgement.verdict.word());
             words.insert(id, word);
             if self.words.get(&id) != Some(&word) {
-                let text = format!("{}: {judgement}", judgement.verdict);
+                let evidence = judgement.evidence_in_words().map_or_else(String::new, |words| format!(": {words}"));
+                let text = format!("{}{evidence}", judgement.verdict);
                 let particulars = detail::judgement(judgement);
                 self.note(now, Kind::Verdict, judgement.subject.to_string(), text, &particulars);
             }

@@ -37,7 +37,7 @@ impl Notice {
         Self {
             kind: judgement.verdict.word(),
             message: format!("{}: {}", judgement.subject, judgement.verdict),
-            evidence: Some(judgement.to_string()).filter(|evidence| !evidence.is_empty()),
+            evidence: judgement.evidence_in_words(),
             action: action(judgement),
         }
     }

@@ -288,6 +288,13 @@ pub struct Judgement {
     pub may_recover: Option<Rung>,
 }
 
+impl Judgement {
+    /// The evidence as one sentence without its full stop, where there is any.
+    pub fn evidence_in_words(&self) -> Option<String> {
+        (!self.evidence.is_empty()).then(|| self.to_string())
+    }
+}
+
 impl fmt::Display for Judgement {
     /// The evidence as one sentence without its full stop; the verdict in words when there is none.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
