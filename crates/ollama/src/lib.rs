@@ -2,8 +2,8 @@
 //!
 //! Everything that Stablehand knows of Ollama's own language is here: the variables its server reads and how it reads
 //! them ([`catalogue`], [`parse`], [`host`]), its versions ([`version`]), its processes ([`argv`]), its log ([`log`]) and
-//! what that tells over time ([`log_statistics`]), its answers ([`client`]), its runners' ([`runner`]) and its models'
-//! numbers ([`model_shape`]). [`evidence`] joins them into the proof of what is in force, in the engine's own terms.
+//! what that tells over time ([`log_statistics`]), its answers ([`client`]), its runners' ([`runner`]), its models'
+//! numbers ([`model_shape`]) and its [`releases`]. [`evidence`] joins them into the proof of what is in force, in the engine's own terms.
 //!
 //! Nothing here starts, stops or changes a process or a file. Two parts touch the world: [`client`] and [`runner`] ask
 //! over loopback with a deadline on every call, [`log::reader`] and [`log::follower`] read one file in constant memory.
@@ -23,5 +23,6 @@ pub mod log;
 pub mod log_statistics;
 pub mod model_shape;
 pub mod parse;
+pub mod releases;
 pub mod runner;
 pub mod version;
