@@ -249,13 +249,17 @@ function ofDrift(snapshot: Snapshot, speech: Speech): Trouble[] {
       key: 'drift',
       title: speech.count('trouble.drift', differs.length),
       words: may ? '' : (owner?.hint ?? ''),
-      evidence: differs.map((setting) =>
-        say('trouble.drift.line', {
-          name: speech.known(`settings.${setting.name}`, setting.name),
-          desired: setting.desired ?? say('settings.unset'),
-          effective: fact(setting.effective) ?? say('app.unknown'),
-        }),
-      ),
+      evidence: differs.map((setting) => {
+        const name = speech.known(`settings.${setting.name}`, setting.name);
+        const desired = setting.desired ?? say('settings.unset');
+        const layers = list(setting.drift);
+        if (layers.includes('effective') || layers.length === 0)
+          return say('trouble.drift.line', { name, desired, effective: fact(setting.effective) ?? say('app.unknown') });
+        // What the server uses is right, and will not be after its next start.
+        const later = layers.includes('session') ? setting.session : setting.persisted;
+        const next = later === null || later === undefined ? undefined : fact(later);
+        return say('trouble.drift.next', { name, desired, next: next ?? say('settings.unset') });
+      }),
       stops: false,
       ...(may && {
         deed: {

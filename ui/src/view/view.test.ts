@@ -92,6 +92,16 @@ describe('headline', () => {
 });
 
 describe('trouble', () => {
+  test('drift of what the next start would bring says so', () => {
+    const seen = structuredClone(snapshot('drift'));
+    const setting = seen.settings.find((one) => one.standing === 'drift');
+    if (!setting) throw new Error('no drift');
+    Object.assign(setting, { desired: '1', effective: '1', persisted: '1', session: '7', drift: ['session'] });
+    seen.settings = [setting];
+    const told = troubles(seen, now(), english).find((one) => one.key === 'drift');
+    expect(told?.evidence).toEqual([expect.stringContaining('1 is in force, and 7 would be after the next start')]);
+  });
+
   test('each verdict offers the first rung of recovery', () => {
     expect(asked('hung')).toEqual({
       verb: 'stop-runner',
