@@ -14,6 +14,7 @@
 //! - which models may be loaded, and how much together: [`loaded`]
 //! - what a person is told, and how often: [`alert`]
 //! - how one version takes the other's place and comes back: [`upgrade`]
+//! - whether macOS would stop the app at a question: [`quarantine`]
 
 pub mod alert;
 pub mod known;
@@ -22,6 +23,7 @@ pub mod memory_bound;
 pub mod owner;
 pub mod plan;
 pub mod process;
+pub mod quarantine;
 pub mod recovery;
 pub mod setting;
 pub mod stall;
