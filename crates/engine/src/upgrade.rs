@@ -21,6 +21,7 @@
 
 pub mod database;
 pub mod deed;
+pub mod fault;
 pub mod found;
 pub mod journal;
 pub mod kept;

@@ -8,6 +8,10 @@ use std::path::PathBuf;
 /// The page of the system's settings on which macOS lets a program change other apps.
 pub const APP_MANAGEMENT_PAGE: &str = "x-apple.systempreferences:com.apple.preference.security?Privacy_AppBundles";
 
+/// What to do when macOS does not let us change the app. The permission holds for a process that starts after it.
+pub(super) const APP_MANAGEMENT_HINT: &str = "allow Stablehand in System Settings > Privacy & Security > App \
+                                              Management, then try again; it starts anew before it does";
+
 /// Why no plan is made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -260,11 +264,7 @@ impl Refusal {
                 format!("let {owner} upgrade it, or make it yours: `sudo chown -R \"$USER\" '{}'`", place.display())
             }
             Self::ReadOnly(_) => "move Ollama to a volume that can be written, then try again".to_owned(),
-            Self::AppManagement(_) => {
-                "allow Stablehand in System Settings > Privacy & Security > App Management, then try again; it starts \
-                 anew before it does"
-                    .to_owned()
-            }
+            Self::AppManagement(_) => APP_MANAGEMENT_HINT.to_owned(),
             Self::NoSpace { .. } => {
                 "make room (`ollama rm` removes a model, `stablehand versions` shows what is kept), then try again"
                     .to_owned()

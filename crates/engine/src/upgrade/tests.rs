@@ -1,5 +1,6 @@
 mod cut_off;
 mod disk;
+mod faults;
 mod journals;
 mod plans;
 mod refusals;
