@@ -57,8 +57,13 @@ fn described(path: PathBuf) -> AppBundle {
         },
         Err(reason) => Known::Unknown(reason),
     };
-    let translocated = path.to_string_lossy().contains(TRANSLOCATED);
+    let translocated = is_translocated(&path);
     AppBundle { path, version, translocated }
+}
+
+/// Whether macOS runs it from a random read-only path.
+pub(crate) fn is_translocated(path: &Path) -> bool {
+    path.to_string_lossy().contains(TRANSLOCATED)
 }
 
 fn info(bundle: &Path) -> Result<PropertyList, String> {

@@ -14,7 +14,8 @@
 //! - the layers of a setting, our own services, and the command in a terminal: [`layers`], [`install`], [`paths`],
 //!   [`command_link`]
 //! - telling a person: [`notification`]
-//! - macOS: [`launchd`], [`applications`], [`app`], [`console`], [`publish`]; Linux: [`linux`]
+//! - macOS: [`launchd`], [`applications`], [`app`], [`console`], [`publish`], [`quarantine`], [`signature`];
+//!   Linux: [`linux`]
 
 #![deny(unsafe_code)]
 
@@ -38,10 +39,12 @@ pub mod paths;
 pub mod perform;
 pub mod processes;
 pub mod publish;
+pub mod quarantine;
 pub mod sampling;
 pub mod server_log;
 pub mod server_variables;
 pub mod signal;
+pub mod signature;
 pub mod stacks;
 pub mod survey;
 pub mod sweep;
