@@ -1,13 +1,23 @@
 //! `codesign(1)` and `spctl(8)`. A bundle of the simulator counts as signed by
-//! Ollama's developer as long as its seal is whole.
+//! whoever its `_CodeSignature/CodeResources` names, Ollama's developer where it
+//! names nobody, as long as its seal is whole.
 
 use std::path::Path;
 
 use crate::wire::Reply;
 use crate::world::World;
+use crate::world::layout::SEAL;
 
-const TEAM: &str = "3MU9H2V9Y9";
-const AUTHORITY: &str = "Developer ID Application: Infra Technologies, Inc";
+/// Ollama's developer, as team and authority.
+const OLLAMA: [&str; 2] = ["3MU9H2V9Y9", "Developer ID Application: Infra Technologies, Inc"];
+/// Another developer.
+pub const OTHER: [&str; 2] = ["K7QX2D4M9B", "Developer ID Application: Example Tools Ltd"];
+
+/// Who signed a bundle.
+struct Signer {
+    team: String,
+    authority: String,
+}
 
 /// What is wrong with a bundle.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,6 +25,7 @@ enum Seal {
     Whole,
     Unsealed,
     Broken,
+    Unsigned,
     Absent,
 }
 
@@ -32,6 +43,9 @@ pub fn codesign(_world: &World, arguments: &[String]) -> Reply {
     }
     let has = |wanted: &str| arguments.iter().any(|word| word == wanted);
     let shows = has("-dv") || has("-d") || has("--display") || has("-dvv") || has("-dvvv");
+    if shows && seal == Seal::Unsigned {
+        return unsigned(path);
+    }
     if shows {
         return Reply { code: 0, stdout: String::new(), stderr: display(path) };
     }
@@ -42,12 +56,10 @@ pub fn codesign(_world: &World, arguments: &[String]) -> Reply {
         Seal::Broken => {
             return Reply::failed(1, format!("{path}: a sealed resource is missing or invalid"));
         }
+        Seal::Unsigned => return unsigned(path),
         Seal::Whole | Seal::Absent => {}
     }
-    let requirement = arguments.iter().find_map(|word| word.strip_prefix("-R=").map(str::to_owned));
-    if let Some(requirement) = requirement
-        && (!requirement.contains(TEAM) || foreign_identifier(&requirement))
-    {
+    if requirement(arguments).is_some_and(|wanted| !satisfies(&signer(path), &wanted)) {
         return Reply::failed(
             3,
             format!("{path}: valid on disk\ntest-requirement: code failed to satisfy specified code requirement(s)"),
@@ -74,26 +86,54 @@ pub fn spctl(_world: &World, arguments: &[String]) -> Reply {
         return Reply::failed(2, "System Policy Basic Usage:");
     };
     let reply = |code, text: String| Reply { code, stdout: String::new(), stderr: text };
+    let Signer { team, authority } = signer(path);
     match inspect(Path::new(path)) {
         Seal::Whole => {
-            reply(0, format!("{path}: accepted\nsource=Notarized Developer ID\norigin={AUTHORITY} ({TEAM})\n"))
+            reply(0, format!("{path}: accepted\nsource=Notarized Developer ID\norigin={authority} ({team})\n"))
         }
         Seal::Unsealed => reply(
             3,
-            format!("{path}: rejected (unsealed contents present in the bundle root)\norigin={AUTHORITY} ({TEAM})\n"),
+            format!("{path}: rejected (unsealed contents present in the bundle root)\norigin={authority} ({team})\n"),
         ),
         Seal::Broken => reply(
             3,
-            format!("{path}: rejected (a sealed resource is missing or invalid)\norigin={AUTHORITY} ({TEAM})\n"),
+            format!("{path}: rejected (a sealed resource is missing or invalid)\norigin={authority} ({team})\n"),
         ),
+        Seal::Unsigned => reply(3, format!("{path}: rejected\nsource=no usable signature\n")),
         Seal::Absent => reply(1, format!("{path}: No such file or directory\n")),
     }
 }
 
-fn foreign_identifier(requirement: &str) -> bool {
-    requirement.contains("identifier ")
-        && !requirement.contains("com.electron.ollama")
-        && !requirement.contains("ai.ollama.ollama")
+fn unsigned(path: &str) -> Reply {
+    Reply::failed(1, format!("{path}: code object is not signed at all"))
+}
+
+fn signer(path: &str) -> Signer {
+    let file = Path::new(path).join(SEAL);
+    let value = plist::Value::from_file(file).ok();
+    let named = |key: &str| Some(value.as_ref()?.as_dictionary()?.get(key)?.as_string()?.to_owned());
+    let [team, authority] = OLLAMA;
+    Signer {
+        team: named("team").unwrap_or_else(|| team.to_owned()),
+        authority: named("authority").unwrap_or_else(|| authority.to_owned()),
+    }
+}
+
+/// What `-R` asks for: text behind a `=`, in the same word or the next.
+fn requirement(arguments: &[String]) -> Option<String> {
+    let at = arguments.iter().position(|word| word.starts_with("-R"))?;
+    let own = &arguments[at][2..];
+    let wanted = if own.is_empty() { arguments.get(at + 1)? } else { own };
+    Some(wanted.trim_start_matches('=').to_owned())
+}
+
+/// Whether a signature satisfies a requirement on identifier and team.
+fn satisfies(signer: &Signer, wanted: &str) -> bool {
+    let team = !wanted.contains("subject.OU") || wanted.contains(&format!("\"{}\"", signer.team));
+    let identifier = !wanted.contains("identifier ")
+        || wanted.contains("com.electron.ollama")
+        || wanted.contains("ai.ollama.ollama");
+    team && identifier
 }
 
 fn inspect(path: &Path) -> Seal {
@@ -104,12 +144,15 @@ fn inspect(path: &Path) -> Seal {
     if !contents.is_dir() {
         return Seal::Whole;
     }
+    if !contents.join("_CodeSignature").is_dir() {
+        return Seal::Unsigned;
+    }
     let beside = std::fs::read_dir(path).into_iter().flatten().flatten().any(|entry| entry.file_name() != "Contents");
     if beside {
         return Seal::Unsealed;
     }
     let current = contents.join("Frameworks/Squirrel.framework/Versions/Current");
-    let whole = contents.join("_CodeSignature/CodeResources").is_file()
+    let whole = path.join(SEAL).is_file()
         && contents.join("MacOS/Ollama").is_file()
         && contents.join("Resources/ollama").is_file()
         && current.is_symlink();
@@ -117,9 +160,10 @@ fn inspect(path: &Path) -> Seal {
 }
 
 fn display(path: &str) -> String {
+    let Signer { team, authority } = signer(path);
     let executable = Path::new(path).join("Contents/MacOS/Ollama");
     format!(
-        "Executable={}\nIdentifier=com.electron.ollama\nFormat=app bundle with Mach-O universal (x86_64 arm64)\nCodeDirectory v=20500 size=632 flags=0x10000(runtime) hashes=9+7 location=embedded\nHash type=sha256 size=32\nCDHash=7d1f0a93c25be84460d3b9f1c8e25a7730b4e6d1\nSignature size=9046\nAuthority={AUTHORITY} ({TEAM})\nAuthority=Developer ID Certification Authority\nAuthority=Apple Root CA\nTimestamp=Aug 21, 2026 at 18:02:11\nNotarization Ticket=stapled\nInfo.plist entries=31\nTeamIdentifier={TEAM}\nRuntime Version=15.5.0\nSealed Resources version=2 rules=13 files=214\nInternal requirements count=1 size=180\n",
+        "Executable={}\nIdentifier=com.electron.ollama\nFormat=app bundle with Mach-O universal (x86_64 arm64)\nCodeDirectory v=20500 size=632 flags=0x10000(runtime) hashes=9+7 location=embedded\nHash type=sha256 size=32\nCDHash=7d1f0a93c25be84460d3b9f1c8e25a7730b4e6d1\nSignature size=9046\nAuthority={authority} ({team})\nAuthority=Developer ID Certification Authority\nAuthority=Apple Root CA\nTimestamp=Aug 21, 2026 at 18:02:11\nNotarization Ticket=stapled\nInfo.plist entries=31\nTeamIdentifier={team}\nRuntime Version=15.5.0\nSealed Resources version=2 rules=13 files=214\nInternal requirements count=1 size=180\n",
         executable.display()
     )
 }
@@ -133,6 +177,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let bundle = folder.path().join("X.app");
         std::fs::create_dir_all(bundle.join("Contents")).unwrap();
+        assert_eq!(inspect(&bundle), Seal::Unsigned);
+        std::fs::create_dir_all(bundle.join("Contents/_CodeSignature")).unwrap();
         assert_eq!(inspect(&bundle), Seal::Broken);
         std::fs::write(bundle.join("note"), "").unwrap();
         assert_eq!(inspect(&bundle), Seal::Unsealed);
@@ -141,8 +187,19 @@ mod tests {
 
     #[test]
     fn requirements_name_the_team_and_the_identifier() {
-        assert!(!foreign_identifier("identifier \"com.electron.ollama\""));
-        assert!(foreign_identifier("identifier \"com.example\""));
-        assert!(!foreign_identifier("anchor apple generic"));
+        let [team, authority] = OLLAMA.map(str::to_owned);
+        let signer = Signer { team, authority };
+        assert!(satisfies(&signer, "anchor apple generic"));
+        assert!(satisfies(&signer, "identifier \"com.electron.ollama\" and leaf[subject.OU] = \"3MU9H2V9Y9\""));
+        assert!(!satisfies(&signer, "identifier \"com.example\" and leaf[subject.OU] = \"3MU9H2V9Y9\""));
+        assert!(!satisfies(&signer, "leaf[subject.OU] = \"3MU9\""));
+    }
+
+    #[test]
+    fn a_requirement_is_the_rest_of_its_word_or_the_next_one() {
+        let asked = |words: &[&str]| requirement(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        assert_eq!(asked(&["--verify", "-R", "=anchor apple", "/A"]).as_deref(), Some("anchor apple"));
+        assert_eq!(asked(&["--verify", "-R=anchor apple", "/A"]).as_deref(), Some("anchor apple"));
+        assert_eq!(asked(&["--verify", "/A"]), None);
     }
 }

@@ -1,5 +1,6 @@
 //! `xattr(1)`. Attributes are kept as real ones, under the host's prefix.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
@@ -156,6 +157,24 @@ pub fn read(path: &Path, name: &str) -> Option<String> {
     let mut buffer = vec![0_u8; 8192];
     let length = getxattr(path, host_name(name), buffer.as_mut_slice()).ok()?;
     Some(String::from_utf8_lossy(&buffer[..length]).into_owned())
+}
+
+/// Sets an attribute of everything in a bundle. Programs that are other names of
+/// the world's one copy are left out: they share their attributes with each other.
+pub fn set_below(bundle: &Path, name: &str, value: &str) -> Result<(), Errno> {
+    let shared = |path: &PathBuf| path.is_file() && std::fs::metadata(path).is_ok_and(|about| about.nlink() > 1);
+    targets(bundle, true)
+        .iter()
+        .filter(|path| !shared(path))
+        .try_for_each(|path| setxattr(path, host_name(name), value.as_bytes(), XattrFlags::empty()))
+}
+
+/// Takes an attribute from everything in a bundle.
+pub fn remove_below(bundle: &Path, name: &str) -> Result<(), Errno> {
+    targets(bundle, true).iter().try_for_each(|path| match removexattr(path, host_name(name)) {
+        Err(error) if !is_missing(error) => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    })
 }
 
 /// Copies every attribute from one file to another.

@@ -1,11 +1,14 @@
 //! Faults of the app and the server.
 
-use anyhow::{Result, bail};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 use serde_json::json;
 
 use super::{Fault, machine, macos_only};
 use crate::app::settings;
+use crate::commands::{codesign, xattr};
 use crate::process_table::Process;
 use crate::world::{Os, Owner, World, layout, notes};
 
@@ -41,6 +44,58 @@ pub fn override_setting(world: &World, fault: Fault, column: &'static str, value
     notes::raise(world, fault, &json!({}))?;
     restart_server(world)?;
     Ok(format!("the app's setting {column} is {value}; its server was restarted"))
+}
+
+const QUARANTINE: &str = "com.apple.quarantine";
+
+/// Marks the app as Homebrew does after an upgrade.
+pub fn quarantine(world: &World) -> Result<String> {
+    let bundle = bundle(world)?;
+    let seconds = world.clock.wall_ms() / 1000;
+    let value = format!("0181;{seconds:x};Homebrew\\x20Cask;5B0E6C1A-3D7F-4E42-9C58-A1F0D27B6E93");
+    xattr::set_below(&bundle, QUARANTINE, &value).context("the app cannot be marked")?;
+    notes::raise(world, Fault::AppQuarantined, &json!({}))?;
+    Ok(format!("{} is in quarantine", bundle.display()))
+}
+
+/// Takes the mark away.
+pub fn release(world: &World) -> Result<()> {
+    xattr::remove_below(&bundle(world)?, QUARANTINE).context("the app's mark cannot be removed")
+}
+
+/// Gives the app another signature, a broken one or none.
+pub fn change_signature(world: &World, fault: Fault) -> Result<String> {
+    let bundle = bundle(world)?;
+    let version = layout::version_of_bundle(&bundle).unwrap_or_else(|| world.marker.ollama.clone());
+    let seal = bundle.join(layout::SEAL);
+    let said = if fault == Fault::AppSignedByOthers {
+        layout::seal(&bundle, &version, Some(codesign::OTHER))?;
+        "is signed by another team"
+    } else if fault == Fault::AppUnsigned {
+        std::fs::remove_dir_all(seal.parent().unwrap_or(&seal))?;
+        "is not signed"
+    } else {
+        std::fs::remove_file(&seal)?;
+        "has a broken seal"
+    };
+    notes::raise(world, fault, &json!({}))?;
+    Ok(format!("{} {said}", bundle.display()))
+}
+
+/// Gives the app the signature of Ollama's developer again.
+pub fn sign_again(world: &World) -> Result<()> {
+    let bundle = bundle(world)?;
+    let version = layout::version_of_bundle(&bundle).unwrap_or_else(|| world.marker.ollama.clone());
+    layout::seal(&bundle, &version, None)
+}
+
+fn bundle(world: &World) -> Result<PathBuf> {
+    macos_only(world)?;
+    let bundle = world.path("/Applications/Ollama.app");
+    if !bundle.is_dir() {
+        bail!("there is no {}; nothing was changed", bundle.display());
+    }
+    Ok(bundle)
 }
 
 /// The log goes away and cannot be written.

@@ -82,6 +82,10 @@ faults! {
     ExposeOn = "expose-on": "\"Expose to network\" is switched on in the app (lasting)",
     ConfigLineMissing = "config-line-missing": "the server's log is gone and cannot be written (lasting)",
     RenameEperm = "rename-eperm": "apps may not be moved or changed: App Management refuses (lasting)",
+    AppQuarantined = "app-quarantined": "Homebrew marked the app with com.apple.quarantine, and nobody has approved it (lasting)",
+    AppSignedByOthers = "app-signed-by-others": "the app is sealed and notarised, and signed by another team (lasting)",
+    AppSealBroken = "app-seal-broken": "a sealed file of the app is missing (lasting)",
+    AppUnsigned = "app-unsigned": "the app is not signed at all (lasting)",
     PkexecRefused = "pkexec-refused": "the person refuses to give root's rights (lasting)",
     BadLogFormat2025 = "bad-log-format-2025": "the server logs in the format of early 2025, from now on (lasting)",
     MemoryPressure = "memory-pressure": "memory is critically short and swap grows (lasting)",
@@ -177,6 +181,8 @@ pub fn raise(world: &World, name: &str, details: &Details) -> Result<String> {
             machine::forbid_renames(world, true)?;
             Ok("apps may not be moved from now on".to_owned())
         }
+        Fault::AppQuarantined => app::quarantine(world),
+        Fault::AppSignedByOthers | Fault::AppSealBroken | Fault::AppUnsigned => app::change_signature(world, fault),
         Fault::PkexecRefused => lasting(&json!({}), "root's rights are refused from now on"),
         Fault::BadLogFormat2025 => app::old_log_format(world),
         Fault::MemoryPressure => lasting(&machine_memory::paging_from_now(world), "memory is critically short"),
@@ -233,6 +239,8 @@ fn clear(world: &World) -> Result<String> {
                 crate::app::settings::set(world, "context_length", 0)?;
             }
             Fault::ExposeOn => crate::app::settings::set(world, "expose", 0)?,
+            Fault::AppQuarantined => app::release(world)?,
+            Fault::AppSignedByOthers | Fault::AppSealBroken | Fault::AppUnsigned => app::sign_again(world)?,
             Fault::RunnerStopped => runners::go_on(world),
             Fault::MemoryPressure | Fault::SlowSwapping => machine_memory::keep_counters(world, fault),
             // Work ends when it is told to.

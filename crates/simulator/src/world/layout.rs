@@ -110,9 +110,21 @@ pub fn install_bundle(world: &World, bundle: &Path, version: &str) -> Result<()>
         ])
         .as_bytes(),
     )?;
-    write_whole(&contents.join("_CodeSignature/CodeResources"), property_list(&[("sealed", version)]).as_bytes())?;
+    seal(bundle, version, None)?;
     write_whole(&contents.join("Library/LaunchAgents/com.ollama.ollama.plist"), LOGIN_ITEM.as_bytes())?;
     Ok(())
+}
+
+/// Where a bundle keeps its seal.
+pub const SEAL: &str = "Contents/_CodeSignature/CodeResources";
+
+/// Seals a bundle, in the name of a team and its authority or of Ollama's developer.
+pub fn seal(bundle: &Path, version: &str, signer: Option<[&str; 2]>) -> Result<()> {
+    let mut entries = vec![("sealed", version)];
+    if let Some([team, authority]) = signer {
+        entries.extend([("team", team), ("authority", authority)]);
+    }
+    write_whole(&bundle.join(SEAL), property_list(&entries).as_bytes())
 }
 
 /// The version a program file belongs to, from its surroundings.
