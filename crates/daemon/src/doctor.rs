@@ -2,6 +2,7 @@
 
 use crate::configuration::ConfigurationFile;
 use crate::looking::Looker;
+use crate::quarantine::standing;
 use crate::translation;
 use crate::{Place, failure_of};
 use serde::Serialize;
@@ -109,6 +110,7 @@ pub async fn examine(place: &Place) -> Vec<Finding> {
         }));
     }
     if let Some(owner) = owner {
+        findings.extend(quarantine(machine, &owner));
         findings.push(log(machine, &owner));
         // What we do not change has no file of ours.
         if !matches!(owner, Owner::Manual { .. } | Owner::Container { .. }) {
@@ -210,6 +212,28 @@ async fn owner(machine: &Machine, findings: &mut Vec<Finding>) -> Option<Owner> 
     };
     findings.push(finding);
     owner
+}
+
+fn quarantine(machine: &Machine, owner: &Owner) -> Option<Finding> {
+    let bundle = match owner {
+        Owner::App { bundle } => bundle,
+        Owner::Brew { .. }
+        | Owner::Systemd { .. }
+        | Owner::Agent(_)
+        | Owner::Container { .. }
+        | Owner::Manual { .. } => return None,
+    };
+    Some(match standing(machine, bundle)? {
+        Ok(words) => Finding::new(
+            "quarantined",
+            Severity::Bad,
+            words,
+            "`stablehand quarantine --clear` checks its signature and clears it",
+        ),
+        Err(words) => {
+            Finding::new("quarantine-unknown", Severity::Unknown, words, "`stablehand quarantine` shows what was read")
+        }
+    })
 }
 
 async fn session(machine: &Machine) -> Finding {

@@ -3,8 +3,8 @@
 //! [`serve`] owns the engine's supervisor in one task ([`supervision`]): it looks at the machine ([`looking`]), feeds
 //! what it saw to the engine, and performs the effects that come back. Clients talk to it through the control socket
 //! ([`control`]) and get copies of its state; the change from engine values to protocol values happens in
-//! [`translation`] alone. Verbs that work without a running daemon ([`installation`], [`doctor`], [`server_log`]) are
-//! plain functions here.
+//! [`translation`] alone. Verbs that work without a running daemon ([`installation`], [`doctor`], [`quarantine`],
+//! [`server_log`]) are plain functions here.
 
 mod alerts;
 pub mod configuration;
@@ -20,6 +20,7 @@ pub mod metrics;
 mod models;
 mod place;
 mod presence;
+pub mod quarantine;
 pub mod server_log;
 mod supervision;
 mod translation;

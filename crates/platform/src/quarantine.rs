@@ -126,19 +126,43 @@ fn is_missing(error: Errno) -> bool {
     if cfg!(target_os = "macos") { error.raw_os_error() == NO_ATTRIBUTE_ON_MACOS } else { error == Errno::NODATA }
 }
 
-/// Takes the marks away, from everything that [`look`] found one on, and reads all of it again.
+/// Takes the marks away from everything that [`look`] found one on. [`prove`] tells whether they are gone.
 ///
 /// # Errors
 /// A [`StepFailure`] that says how many marks are left, and what keeps them.
-pub async fn remove(machine: &Machine, found: &Found) -> Result<Found, StepFailure> {
+pub async fn remove(machine: &Machine, found: &Found) -> Result<(), StepFailure> {
+    machine.allow_write(&found.path).map_err(|error| outside(&error))?;
     let refused = if machine.simulated().is_some() {
         refusals(&run(machine, &removal(machine, &found.path)).await?)
     } else {
         by_system_calls(found)
     };
-    let after = look(machine, &found.path)?;
+    match refused.first() {
+        None => Ok(()),
+        Some(refused) => match left(&look(machine, &found.path)?) {
+            Some((after, left)) => Err(kept(after, left, Some(refused))),
+            // What was refused carried no mark.
+            None => Ok(()),
+        },
+    }
+}
+
+/// Reads everything again.
+///
+/// # Errors
+/// A [`StepFailure`] when a mark is left, or one cannot be read.
+pub fn prove(machine: &Machine, path: &Path) -> Result<Found, StepFailure> {
+    let after = look(machine, path)?;
+    match left(&after) {
+        Some((after, left)) => Err(kept(after, left, None)),
+        None => Ok(after),
+    }
+}
+
+/// How many marks are left, where there are some.
+fn left(after: &Found) -> Option<(&Found, usize)> {
     let left = after.marked() + after.unreadable().len();
-    if left == 0 { Ok(after) } else { Err(kept(&after, left, refused.first())) }
+    (left > 0).then_some((after, left))
 }
 
 fn by_system_calls(found: &Found) -> Vec<Refused> {
@@ -363,6 +387,9 @@ mod tests {
             assert!(failure.hint.contains(word) && failure.message.contains("1 of its 5"), "{failure:?}");
         }
         fake_command(&machine, "usr/bin/xattr", "exit 0");
-        assert_eq!(remove(&machine, &found).await.unwrap_err().code, "quarantine-came-back");
+        remove(&machine, &found).await.unwrap();
+        assert_eq!(prove(&machine, &found.path).unwrap_err().code, "quarantine-came-back");
+        by_system_calls(&found);
+        assert_eq!(prove(&machine, &found.path).unwrap().verdict(), Verdict::Unmarked);
     }
 }

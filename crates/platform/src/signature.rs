@@ -96,46 +96,49 @@ fn team(output: &Output) -> Option<&str> {
     (team != "not set").then_some(team)
 }
 
-/// Checks seal, signer and notarisation; what was said in favour of it, a line each.
+/// What to do with an app that is not as Ollama signed it.
+const ANEW: &str = "do not open it; remove it and install Ollama anew from ollama.com";
+
+/// Checks seal and signer; what was found, in words.
 ///
 /// # Errors
-/// A [`StepFailure`] unless both commands say that the app is Ollama's own and unchanged. Nothing is changed by it.
-pub async fn check(machine: &Machine, bundle: &Path) -> Result<Vec<String>, StepFailure> {
+/// A [`StepFailure`] unless the app is Ollama's own and unchanged. Nothing is changed by it.
+pub async fn verify(machine: &Machine, bundle: &Path) -> Result<String, StepFailure> {
     let shown = bundle.display();
-    let refused = |code, words: String, hint: &str| StepFailure {
-        code,
-        message: format!("{words}; nothing was changed"),
-        hint: hint.to_owned(),
-        again: Again::Never,
-    };
-    let anew = "do not open it; remove it and install Ollama anew from ollama.com";
     match verified(&run(machine, &verification(machine, bundle)).await.map_err(|error| not_run(&error))?) {
-        Verified::Sound => {}
+        Verified::Sound => Ok(format!("sealed and signed as {BUNDLE_IDENTIFIER} by team {TEAM_ID}")),
         Verified::OtherSigner => {
             let described = run(machine, &description(machine, bundle)).await.map_err(|error| not_run(&error))?;
             let signer = team(&described).map_or("by no team".to_owned(), |team| format!("by team {team}"));
             let words = format!("{shown} is signed {signer}, and Ollama is {BUNDLE_IDENTIFIER} of team {TEAM_ID}");
-            return Err(refused("signature-other-team", words, anew));
+            Err(refused("signature-other-team", &words))
         }
-        Verified::Unsigned => return Err(refused("signature-missing", format!("{shown} is not signed at all"), anew)),
+        Verified::Unsigned => Err(refused("signature-missing", &format!("{shown} is not signed at all"))),
         Verified::Broken(why) => {
-            return Err(refused("signature-broken", format!("the signature of {shown} is broken: {why}"), anew));
+            Err(refused("signature-broken", &format!("the signature of {shown} is broken: {why}")))
         }
-        Verified::Unknown(why) => return Err(unknown(format!("the signature of {shown} could not be checked: {why}"))),
+        Verified::Unknown(why) => Err(unknown(format!("the signature of {shown} could not be checked: {why}"))),
     }
+}
+
+/// Asks macOS whether it accepts the app; its answer in words.
+///
+/// # Errors
+/// A [`StepFailure`] unless it does. Nothing is changed by it.
+pub async fn assess(machine: &Machine, bundle: &Path) -> Result<String, StepFailure> {
+    let shown = bundle.display();
     match assessed(&run(machine, &assessment(machine, bundle)).await.map_err(|error| not_run(&error))?) {
-        Assessed::Accepted(source) => {
-            let source = if source.is_empty() { String::new() } else { format!(" ({source})") };
-            Ok(vec![
-                format!("sealed and signed as {BUNDLE_IDENTIFIER} by team {TEAM_ID}"),
-                format!("accepted by macOS{source}"),
-            ])
-        }
+        Assessed::Accepted(source) if source.is_empty() => Ok("accepted by macOS".to_owned()),
+        Assessed::Accepted(source) => Ok(format!("accepted by macOS ({source})")),
         Assessed::Rejected(why) => {
-            Err(refused("signature-not-accepted", format!("macOS does not accept {shown}: {why}"), anew))
+            Err(refused("signature-not-accepted", &format!("macOS does not accept {shown}: {why}")))
         }
         Assessed::Unknown(why) => Err(unknown(format!("macOS does not say whether it accepts {shown}: {why}"))),
     }
+}
+
+fn refused(code: &'static str, words: &str) -> StepFailure {
+    StepFailure { code, message: format!("{words}; nothing was changed"), hint: ANEW.to_owned(), again: Again::Never }
 }
 
 fn not_run(error: &CommandError) -> StepFailure {
@@ -208,20 +211,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn both_have_to_agree() {
+    async fn each_command_alone_can_refuse() {
         let (_dir, machine) = world_folder("macos");
         let bundle = machine.at("/Applications/Ollama.app");
         fake_command(&machine, "usr/bin/codesign", "exit 0");
         fake_command(&machine, "usr/sbin/spctl", "echo '/A/O.app: accepted\nsource=Notarized Developer ID' >&2");
-        assert_eq!(check(&machine, &bundle).await.unwrap().len(), 2);
+        assert!(verify(&machine, &bundle).await.unwrap().contains(TEAM_ID));
+        assert_eq!(assess(&machine, &bundle).await.unwrap(), "accepted by macOS (Notarized Developer ID)");
         fake_command(&machine, "usr/sbin/spctl", "echo '/A/O.app: rejected' >&2; exit 3");
-        assert_eq!(check(&machine, &bundle).await.unwrap_err().code, "signature-not-accepted");
+        assert_eq!(assess(&machine, &bundle).await.unwrap_err().code, "signature-not-accepted");
         let other = "case \"$1\" in --verify) exit 3;; esac; echo TeamIdentifier=ABCDE12345 >&2";
         fake_command(&machine, "usr/bin/codesign", other);
-        let failure = check(&machine, &bundle).await.unwrap_err();
+        let failure = verify(&machine, &bundle).await.unwrap_err();
         assert_eq!(failure.code, "signature-other-team");
         assert!(failure.message.contains("by team ABCDE12345"), "{failure}");
         std::fs::remove_file(machine.at("/usr/bin/codesign")).unwrap();
-        assert_eq!(check(&machine, &bundle).await.unwrap_err().code, "signature-unknown");
+        assert_eq!(verify(&machine, &bundle).await.unwrap_err().code, "signature-unknown");
     }
 }
