@@ -116,7 +116,8 @@ deeds! {
     MoveOldBack "move-old-back" Undoing 30,
     /// Put the link to the old version back, in one go.
     LinkBack "link-back" Undoing 30,
-    /// Set the database aside that somebody has used, under a name that is told.
+    /// Set the database aside that somebody has used, under a name that is told. What was set aside before and is not
+    /// the same stays: the next free name beside it is taken.
     SetDatabaseAside "set-database-aside" Undoing 120,
     /// Put the copy of the database back; the copy remains until the end.
     PutDatabaseBack "put-database-back" Undoing 120,
@@ -319,11 +320,9 @@ impl fmt::Display for Step<'_> {
             Deed::Prove => write!(out, "prove {to}: version, settings in force, command line, one generation"),
             Deed::Release => write!(out, "let requests through"),
             Deed::Commit => {
-                match order.switch {
-                    Switch::Formula => write!(out, "commit")?,
-                    Switch::Renames | Switch::Link | Switch::Cask { .. } => {
-                        write!(out, "commit: keep {from} in {old} for a rollback")?;
-                    }
+                write!(out, "commit")?;
+                if order.switch != Switch::Formula && !order.remove.contains(&order.slots.old) {
+                    write!(out, ": keep {from} in {old} for a rollback")?;
                 }
                 if let Some(pin) = &order.pin {
                     write!(out, ", stay on {pin} until `stablehand pin --off`")?;

@@ -235,7 +235,7 @@ pub struct Found {
     pub installed_bytes: Known<u64>,
     /// What the built-in updater left.
     pub updater: BuiltInUpdater,
-    /// Old versions that we keep.
+    /// Old versions that we keep; the one in place is not among them, wherever it lies.
     pub kept: Vec<Kept>,
     /// The version that a person wants to stay on.
     pub pin: Option<String>,

@@ -121,7 +121,8 @@ pub fn plan(found: &Found, wanted: &Wanted, ask: &Ask) -> Result<Plan, Refusal> 
         let usual = archive.size_bytes.saturating_mul(UNPACKED_PER_PACKED_USUALLY);
         archive.unpacked_bytes.known().copied().unwrap_or(usual)
     }));
-    check_space(found, archive_bytes, unpacked_bytes)?;
+    let old_bytes = found.installed_bytes.known().copied().unwrap_or(0);
+    check_space(found, &[archive_bytes, unpacked_bytes, old_bytes])?;
     let database = found.database.as_ref().map(|database| DatabaseCopy {
         at: database.at.clone(),
         copy: found.folders.kept.join(format!("{installed}-{}.sqlite", ask.id)),
@@ -178,7 +179,10 @@ pub fn plan_rollback(found: &Found, asked: Option<&str>, ask: &Ask) -> Result<Pl
         });
     };
     let polkit = may_change(found, install)?;
-    check_space(found, 0, 0)?;
+    let adopts = matches!(install, Install::Tarball { linked: None, .. });
+    // A rename needs no room, and a full volume is no reason to stay on a bad version.
+    let copied_bytes = found.installed_bytes.known().copied().filter(|_| adopts).unwrap_or(0);
+    check_space(found, &[copied_bytes])?;
     let database = match &found.database {
         Some(database) => Some(database_of_rollback(found, database, target, installed, ask)?),
         None => None,
@@ -200,7 +204,7 @@ pub fn plan_rollback(found: &Found, asked: Option<&str>, ask: &Ask) -> Result<Pl
         }
         Switch::Link => vec![Deed::CheckVersion],
     };
-    deeds.extend(matches!(install, Install::Tarball { linked: None, .. }).then_some(Deed::KeepCopy));
+    deeds.extend(adopts.then_some(Deed::KeepCopy));
     Ok(finish(found, order, deeds))
 }
 
@@ -352,13 +356,11 @@ fn may_change(found: &Found, install: &Install) -> Result<bool, Refusal> {
     }
 }
 
-/// Room for the archive, what it unpacks to, and a copy of the old version: where a rename is enough the copy is not
-/// made, but a volume that could not hold it is too full for a new version to work on.
-fn check_space(found: &Found, archive_bytes: u64, unpacked_bytes: u64) -> Result<(), Refusal> {
-    let old_bytes = found.installed_bytes.known().copied().unwrap_or(0);
+/// Room for these parts, a copy of the database, and a reserve. An upgrade counts the old version among them: where a
+/// rename is enough its copy is not made, but a volume that could not hold it is too full for a new version to work on.
+fn check_space(found: &Found, parts_bytes: &[u64]) -> Result<(), Refusal> {
     let database_bytes = found.database.as_ref().map_or(0, |database| database.size_bytes);
-    let parts = [archive_bytes, unpacked_bytes, old_bytes, database_bytes, RESERVE_BYTES];
-    let needed_bytes = sum(parts.into_iter());
+    let needed_bytes = sum(parts_bytes.iter().copied().chain([database_bytes, RESERVE_BYTES]));
     match &found.free_bytes {
         Known::Is(free_bytes) if *free_bytes < needed_bytes => {
             Err(Refusal::NoSpace { needed_bytes, free_bytes: *free_bytes, at: found.folders.work.clone() })

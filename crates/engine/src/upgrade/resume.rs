@@ -227,8 +227,7 @@ fn undo(journal: &Journal, seen: &Seen, moves: &[Deed]) -> Resume {
             AfterUndo::Untouched | AfterUndo::Keep => false,
             AfterUndo::PutBack => true,
             AfterUndo::SetAside => {
-                // Once the copy is back, what would be set aside is that copy.
-                deeds.extend((!journal.done.contains(&Deed::SetDatabaseAside)).then_some(Deed::SetDatabaseAside));
+                deeds.push(Deed::SetDatabaseAside);
                 told = format!("; chats made with {} are in {}", order.to, database.aside.display());
                 true
             }

@@ -207,7 +207,7 @@ impl Disk {
                 Instead::Kept(kept) => (kept, Some(&database.at)),
                 Instead::None => (&database.at, None),
             }),
-            Deed::SetDatabaseAside => self.database_changes(order, |database| (&database.at, Some(&database.aside))),
+            Deed::SetDatabaseAside => self.set_aside(order),
             Deed::PutDatabaseBack => self.database_changes(order, |database| (&database.copy, Some(&database.at))),
             Deed::MoveOut => self.rename(&slots.place, &slots.old),
             Deed::MoveIn => self.rename(&slots.new, &slots.place),
@@ -282,6 +282,24 @@ impl Disk {
             }
             (from, None) => self.removal(from),
         }
+    }
+
+    /// What was set aside before stays, unless it is the same.
+    fn set_aside(&self, order: &Order) -> Vec<Change> {
+        let Some(database) = &order.database else { return vec![] };
+        let Some(current) = self.names.get(&database.at) else { panic!("{} is not there", database.at.display()) };
+        let names = (1..).map(|number| match number {
+            1 => database.aside.clone(),
+            number => database.aside.with_extension(format!("{number}.sqlite")),
+        });
+        for name in names {
+            match self.names.get(&name) {
+                Some(same) if same == current => return vec![],
+                Some(_) => {}
+                None => return vec![put(&name, current.clone())],
+            }
+        }
+        vec![]
     }
 
     /// A folder goes piece by piece.

@@ -120,6 +120,19 @@ fn nothing_is_moved_while_something_can_not_be_looked_at_or_others_are_at_work()
 }
 
 #[test]
+fn what_the_built_in_updater_staged_goes_back_unless_the_new_version_was_started_and_given_up() {
+    let mut deeds = vec![Deed::Stop, Deed::SetUpdaterAside, Deed::MoveOut, Deed::MoveIn];
+    let undoing = |deeds: &[Deed]| {
+        let mut records = records(&app(), deeds);
+        records.push(Record::Undoing("the disk failed".to_owned()));
+        go(&records, &seen(TO, FROM, "")).deeds.contains(&Deed::PutUpdaterBack)
+    };
+    assert!(undoing(&deeds));
+    deeds.push(Deed::Start);
+    assert!(!undoing(&deeds), "the next login would put it in place");
+}
+
+#[test]
 fn a_formula_that_does_not_prove_stays_because_there_is_no_way_back() {
     let mut records = records(&formula(), &[Deed::Stop, Deed::Brew, Deed::Start, Deed::Prove]);
     records.pop();

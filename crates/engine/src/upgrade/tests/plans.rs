@@ -1,5 +1,5 @@
 use super::*;
-use crate::upgrade::deed::Phase;
+use crate::upgrade::deed::{Phase, Step};
 use crate::upgrade::kept::{against_pin, retain, to_roll_back_to};
 use std::path::PathBuf;
 
@@ -168,6 +168,8 @@ fn an_upgrade_plans_the_removal_of_what_is_kept_no_longer() {
     let order = plan(&found, &newer(), &ask()).unwrap().order;
     assert_eq!(order.remove, [PathBuf::from("/data/kept/0.20.0-1"), "/data/kept/0.20.0-1.sqlite".into()]);
     let nothing_kept = plan(&app(), &newer(), &Ask { keep: 0, ..ask() }).unwrap().order;
+    let commit = Step { deed: Deed::Commit, order: &nothing_kept };
+    assert_eq!(commit.to_string(), "commit, remove /data/kept/0.22.1-17 /data/kept/0.22.1-17.sqlite");
     assert_eq!(nothing_kept.remove, [PathBuf::from("/data/kept/0.22.1-17"), "/data/kept/0.22.1-17.sqlite".into()]);
 }
 

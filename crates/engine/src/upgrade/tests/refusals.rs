@@ -43,6 +43,13 @@ fn room_is_needed_for_the_archive_the_new_and_the_old_version_and_the_database()
 }
 
 #[test]
+fn a_rollback_by_renames_needs_room_for_the_database_alone() {
+    let full = |free_bytes| Found { free_bytes: Known::Is(free_bytes), database: app().database, ..upgraded(app()) };
+    assert!(plan_rollback(&full(4_000_000 + (256 << 20)), None, &ask()).is_ok());
+    assert!(matches!(plan_rollback(&full(256 << 20), None, &ask()), Err(Refusal::NoSpace { .. })));
+}
+
+#[test]
 fn an_app_of_apples_or_the_updaters_odd_places_is_told_from_one_that_only_sounds_so() {
     assert_eq!(odd_place("/cache/ollama/backup/Ollama.app".as_ref()), Some(OddPlace::UpdatersBackup));
     assert_eq!(odd_place("/x/AppTranslocation/1/d/Ollama.app".as_ref()), Some(OddPlace::Translocated));
