@@ -76,6 +76,14 @@ pub enum HereVerb {
     /// Take everything of Stablehand away and put adopted files back. Works without the daemon.
     #[command(after_help = "Example: stablehand uninstall --dry-run")]
     Uninstall(DryRun),
+    /// Show whether macOS would stop the app's next start at a question (quarantine), or clear that. Works without the
+    /// daemon.
+    #[command(after_help = "Example: stablehand quarantine --clear --dry-run\n\n\
+                            Clearing comes after the check of seal, signer and notarisation, and is proved by reading \
+                            every file again.\n\
+                            Exits 0 when nothing blocks, 1 when it would block (or was not cleared), 3 when that \
+                            cannot be read.")]
+    Quarantine(Quarantine),
     /// Show what each runner does, the queue and memory.
     #[command(after_help = "Example: stablehand runners")]
     Runners,
@@ -253,6 +261,22 @@ pub enum DemoVerb {
         #[arg(long, env = "STABLEHAND_WORLD")]
         dir: PathBuf,
     },
+}
+
+/// What to do about a quarantine.
+#[derive(Clone, Debug, Args)]
+pub struct Quarantine {
+    /// Only look, which is what happens without --clear too.
+    #[arg(long, conflicts_with = "clear")]
+    pub check: bool,
+    /// Clear it.
+    #[arg(long)]
+    pub clear: bool,
+    /// Only say what clearing would do.
+    #[arg(long, requires = "clear")]
+    pub dry_run: bool,
+    /// An app (or, to look only, a file); without it, the app that Stablehand looks after.
+    pub path: Option<PathBuf>,
 }
 
 /// Options of verbs that restart the server.

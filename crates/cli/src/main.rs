@@ -9,6 +9,7 @@
 mod arguments;
 mod demo;
 mod paint;
+mod quarantine;
 mod text;
 mod verbs;
 mod watched;

@@ -1,11 +1,12 @@
 //! Each verb: arguments in, request out, text or JSON to stdout.
 
-use crate::arguments::{Arguments, DryRun, HereVerb, Restarting, RunnerVerb, SettingsVerb, Verb};
+use crate::arguments::{Arguments, DryRun, HereVerb, Quarantine, Restarting, RunnerVerb, SettingsVerb, Verb};
 use crate::paint::Paint;
 use crate::{demo, text, watched};
 use serde::Serialize;
 use stablehand_daemon::doctor::{self, Finding, Severity};
 use stablehand_daemon::installation::Report;
+use stablehand_daemon::quarantine::{self, State};
 use stablehand_daemon::{HistoryForm, Place, installation, server_log};
 use stablehand_protocol::client::{Client, ClientError};
 use stablehand_protocol::{Ending, Event, Failure, Outcome, Request, Setting, Snapshot};
@@ -71,6 +72,7 @@ async fn at(place: &Place, voice: Voice, verb: HereVerb) -> Result<ExitCode, Fai
         HereVerb::Uninstall(DryRun { dry_run }) => {
             changes(place, voice, installation::uninstall(place, dry_run).await, dry_run)
         }
+        HereVerb::Quarantine(wish) => Ok(quarantine(place, voice, &wish).await),
         HereVerb::Runners => runners(&client, voice).await,
         HereVerb::Runner { verb: RunnerVerb::Stop { model, force, dry_run: DryRun { dry_run } } } => {
             ask(&client, voice, Request::StopRunner { model, force, dry_run }).await
@@ -327,6 +329,36 @@ async fn examine(place: &Place, client: &Client, voice: Voice) -> Result<ExitCod
     } else {
         0
     }))
+}
+
+/// Its exit code tells three things apart, so a look that failed is no "would block".
+async fn quarantine(place: &Place, voice: Voice, wish: &Quarantine) -> ExitCode {
+    let path = wish.path.as_deref();
+    let done = if wish.clear {
+        quarantine::clear(place, path, wish.dry_run).await
+    } else {
+        quarantine::check(place, path).await
+    };
+    match done {
+        Ok(report) => {
+            if voice.json {
+                print_json(&report);
+            } else {
+                print(&crate::quarantine::page(&report, voice.paint));
+            }
+            match report.state {
+                State::NothingBlocks => ExitCode::SUCCESS,
+                // A plan was asked for, and is there.
+                State::WouldBlock | State::Unknown if wish.dry_run => ExitCode::SUCCESS,
+                State::WouldBlock => ExitCode::from(FAILED),
+                State::Unknown => ExitCode::from(UNKNOWN),
+            }
+        }
+        Err(failure) => {
+            say_failure(voice, &failure);
+            ExitCode::from(if quarantine::is_untold(&failure) { UNKNOWN } else { FAILED })
+        }
+    }
 }
 
 fn changes(place: &Place, voice: Voice, done: Result<Report, Failure>, dry_run: bool) -> Result<ExitCode, Failure> {
