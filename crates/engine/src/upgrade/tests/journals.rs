@@ -159,6 +159,16 @@ fn a_used_database_in_a_newer_form_is_set_aside_and_named() {
     assert!(course.words.message.ends_with("; chats made with 0.24.0 are in /data/kept/chats-of-0.24.0-17.sqlite"));
 }
 
+#[test]
+fn a_database_that_is_back_is_not_put_back_again_over_what_was_made_since() {
+    let forth = [Deed::Stop, Deed::CopyDatabase, Deed::MoveOut, Deed::MoveIn, Deed::Start];
+    let back = [Deed::StopNew, Deed::MoveNewOut, Deed::MoveOldBack, Deed::PutDatabaseBack];
+    let mut seen = seen(FROM, "", "");
+    seen.database = Sight { used: Use::Somebody("a chat was changed".to_owned()), ..seen.database };
+    let course = go(&records(&app(), &[&forth[..], &back[..]].concat()), &seen);
+    assert_eq!(course.deeds, [Deed::StopNew, Deed::StartOld, Deed::ProveOld, Deed::DropDatabaseCopy, Deed::Tidy]);
+}
+
 /// The journal after these deeds.
 fn records(found: &Found, deeds: &[Deed]) -> Vec<Record> {
     let order = plan(&Found { gateway: false, ..found.clone() }, &newer(), &ask()).unwrap().order;
