@@ -4,12 +4,13 @@ use crate::paint::Paint;
 use crate::text::simulated_line;
 use stablehand_daemon::quarantine::{MarkShown, Report, State};
 use stablehand_protocol::Known;
+use std::path::Path;
 
 /// How many paths that could not be read are shown.
 const SHOWN: usize = 5;
 
-/// What was found, what was done, and what to do.
-pub fn page(report: &Report, paint: Paint) -> String {
+/// What was found, what was done, and what to do; `named` is the path that was asked for.
+pub fn page(report: &Report, named: Option<&Path>, paint: Paint) -> String {
     let mut lines = Vec::new();
     let words = format!("{} {}", report.path, report.words);
     lines.push(match report.state {
@@ -26,7 +27,9 @@ pub fn page(report: &Report, paint: Paint) -> String {
         let all = report.looked_at;
         lines.push(format!("  {} of {all} files and folders {verb} com.apple.quarantine", report.marked));
     }
-    if !report.cleared {
+    // One alone stands in the first line already.
+    let told = report.state == State::Unknown && report.unreadable.len() == 1;
+    if !report.cleared && !told {
         lines.extend(report.unreadable.iter().take(SHOWN).map(|unread| format!("  not readable: {unread}")));
         let more = report.unreadable.len().saturating_sub(SHOWN);
         if more > 0 {
@@ -41,10 +44,11 @@ pub fn page(report: &Report, paint: Paint) -> String {
         lines.extend(report.steps.iter().enumerate().map(|(index, step)| format!("  {}. {step}", index + 1)));
     } else {
         match report.state {
-            State::WouldBlock | State::Unknown => {
-                lines.push("  → stablehand quarantine --clear checks its signature and clears it".to_owned());
+            State::WouldBlock | State::Unknown if report.app => {
+                let path = named.map_or_else(String::new, |path| format!(" '{}'", path.display()));
+                lines.push(format!("  → `stablehand quarantine --clear{path}` checks its signature and clears it"));
             }
-            State::NothingBlocks => {}
+            State::WouldBlock | State::Unknown | State::NothingBlocks => {}
         }
     }
     let mut text = simulated_line(report.simulated.as_deref(), paint);

@@ -344,7 +344,7 @@ async fn quarantine(place: &Place, voice: Voice, wish: &Quarantine) -> ExitCode 
             if voice.json {
                 print_json(&report);
             } else {
-                print(&crate::quarantine::page(&report, voice.paint));
+                print(&crate::quarantine::page(&report, path, voice.paint));
             }
             match report.state {
                 State::NothingBlocks => ExitCode::SUCCESS,

@@ -19,6 +19,8 @@ pub struct Report {
     pub simulated: Option<String>,
     /// The app or file.
     pub path: String,
+    /// Whether it is an app; of anything else only its own mark is read, and none is cleared.
+    pub app: bool,
     /// Whether the next start would stop, after what was done.
     pub state: State,
     /// The same in words, with the reason.
@@ -101,7 +103,7 @@ pub async fn clear(place: &Place, path: Option<&Path>, dry_run: bool) -> Result<
                 signature.push(signature::assess(machine, &after.path).await.map_err(|failure| failure_of(&failure))?);
             }
             Step::Remove { .. } => quarantine::remove(machine, &after).await.map_err(|failure| failure_of(&failure))?,
-            Step::Prove => {
+            Step::Prove { .. } => {
                 after = quarantine::prove(machine, &after.path).map_err(|failure| failure_of(&failure))?;
             }
         }
@@ -193,6 +195,7 @@ fn report(place: &Place, found: &Found) -> Report {
     Report {
         simulated: place.simulated(),
         path: found.path.display().to_string(),
+        app: found.bundle,
         state,
         words,
         mark: match &found.own {

@@ -102,10 +102,11 @@ impl Found {
 
     /// The steps that clear it; none where there is nothing to clear.
     pub fn clearing(&self) -> Vec<Step> {
-        if self.marked() == 0 && self.unreadable().is_empty() {
+        let from = self.marked() + self.unreadable().len();
+        if from == 0 {
             return Vec::new();
         }
-        vec![Step::CheckSignature, Step::Assess, Step::Remove { looked_at: self.looked_at }, Step::Prove]
+        vec![Step::CheckSignature, Step::Assess, Step::Remove { from }, Step::Prove { looked_at: self.looked_at }]
     }
 }
 
@@ -118,11 +119,14 @@ pub enum Step {
     Assess,
     /// Take the mark from everything.
     Remove {
-        /// How many files, folders and links that concerns at most.
-        looked_at: usize,
+        /// How many files, folders and links carry one, or may.
+        from: usize,
     },
     /// Read everything again.
-    Prove,
+    Prove {
+        /// How many files, folders and links that is.
+        looked_at: usize,
+    },
 }
 
 impl fmt::Display for Step {
@@ -135,8 +139,8 @@ impl fmt::Display for Step {
                 crate::upgrade::deed::TEAM_ID
             ),
             Self::Assess => write!(out, "ask macOS whether it accepts the app"),
-            Self::Remove { looked_at } => write!(out, "remove {ATTRIBUTE} from {looked_at} files and folders"),
-            Self::Prove => write!(out, "read all of them again, to prove that it is gone"),
+            Self::Remove { from } => write!(out, "remove {ATTRIBUTE} from {from} files and folders"),
+            Self::Prove { looked_at } => write!(out, "read all {looked_at} again, to prove that it is gone"),
         }
     }
 }

@@ -43,7 +43,8 @@ pub fn look(machine: &Machine, path: &Path) -> Result<Found, StepFailure> {
         ));
     }
     let path = path.canonicalize().map_err(|error| {
-        let shown = path.display();
+        let shown = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+        let shown = shown.display();
         if error.kind() == ErrorKind::NotFound {
             failure("no-such-path", format!("there is no {shown}"), "check the path".to_owned())
         } else {

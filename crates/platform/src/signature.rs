@@ -97,7 +97,8 @@ fn team(output: &Output) -> Option<&str> {
 }
 
 /// What to do with an app that is not as Ollama signed it.
-const ANEW: &str = "do not open it; remove it and install Ollama anew from ollama.com";
+const ANEW: &str = "if it is meant to be Ollama, do not open it: remove it and install Ollama anew from ollama.com; \
+                    Stablehand clears no other app";
 
 /// Checks seal and signer; what was found, in words.
 ///
