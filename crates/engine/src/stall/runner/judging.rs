@@ -285,7 +285,9 @@ impl RunnerWatch {
 
     fn unloading(&self, around: &Around<'_>, work: bool) -> Option<Told> {
         if let Some(span) = self.stay.absent() {
-            let left = span >= END_LONGEST * 2 && !work && self.ready && !around.server.loading && self.is_at_rest();
+            // A runner that tells nothing shows by its listing alone that its load is behind it.
+            let loaded = self.ready || self.stay.was_listed();
+            let left = span >= END_LONGEST * 2 && !work && loaded && !around.server.loading && self.is_at_rest();
             let sure =
                 span > ABSENT_LONGEST + NOISE_SPAN && around.woke.is_none() && self.seen.tickets.unwrap_or(0) == 0;
             let rung = sure.then_some(Rung::EndRunner);

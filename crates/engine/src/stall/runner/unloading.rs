@@ -10,6 +10,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stay {
     listed: Option<Listed>,
+    /// It was listed once, so it was loaded.
+    was_listed: bool,
     absent_for: Option<Duration>,
 }
 
@@ -38,6 +40,7 @@ impl Stay {
             }
             Listing::Until(until) => {
                 self.absent_for = None;
+                self.was_listed = true;
                 let listed = match self.listed {
                     Some(listed) if listed.until == *until => listed.waited(now, worked, moved),
                     before => Listed {
@@ -66,6 +69,11 @@ impl Stay {
     /// How long the end has passed, and whether the unload was asked for.
     pub(super) fn over(&self) -> Option<(Duration, bool)> {
         self.listed.filter(|listed| !listed.over.is_zero()).map(|listed| (listed.over, listed.asked))
+    }
+
+    /// Whether `/api/ps` ever listed it.
+    pub(super) fn was_listed(&self) -> bool {
+        self.was_listed
     }
 
     /// For how long `/api/ps` has not listed it.

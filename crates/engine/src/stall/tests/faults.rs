@@ -401,6 +401,22 @@ fn a_runner_that_reads_its_weights_back_from_disk_gets_the_time_of_paging() {
     assert_eq!(paging.rungs, []);
 }
 
+/// It never told anything; that it was listed shows that it was loaded.
+#[test]
+fn an_mlx_runner_that_stays_after_its_unload_is_told_and_ended() {
+    let mut machine = Machine::new();
+    machine.runners[0].seen.kind = RunnerKind::Mlx;
+    machine.runners[0].seen.slots = Known::unknown("this kind has none");
+    machine.runners[0].seen.health = Health::Unknown;
+    machine.run_for(30);
+    machine.runners[0].seen.listed = Known::Is(Listing::Absent);
+    machine.run_for(200);
+    assert_eq!(machine.verdict(0), &Verdict::StuckUnloading);
+    assert_eq!(machine.rungs, []);
+    machine.run_for(300);
+    assert_eq!(machine.judgement(0).may_recover, Some(Rung::EndRunner));
+}
+
 #[test]
 fn an_old_runner_without_a_gateway_is_never_more_than_suspect() {
     let mut machine = Machine::new();
