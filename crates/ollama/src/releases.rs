@@ -1,17 +1,24 @@
 //! Releases of Ollama as GitHub lists them (`/repos/ollama/ollama/releases`): which there are, what is in them, and which
-//! of their files an install is made from. Nothing here asks over a network: bodies and headers come in, facts go out.
+//! of their files an install is made from. [`Source`] asks for them and downloads their files; all else takes bodies and
+//! headers in and gives facts out.
 //!
 //! What comes from outside is bounded and never trusted to be well formed: a release that can not be read is left out
 //! with its reason, notes are cut and freed of HTML, and an address that is not one of HTTP is no address.
 
 mod answer;
+mod download;
 mod files;
+mod link;
 mod notes;
+mod source;
 mod sums;
 
 pub use answer::{Answer, ETag, Limit};
+pub use download::{BackOff, Before, Means, News, Wait, check};
 pub use files::{Architecture, Extra, NoFile, SUMS, archives};
+pub use link::{BASE, NotAsked, Terms};
 pub use notes::{NOTES_LONGEST_BYTES, plain};
+pub use source::{Asked, Source};
 pub use sums::{NoSum, Sums};
 
 use crate::client::snippet;
