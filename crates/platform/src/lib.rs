@@ -13,6 +13,7 @@
 //! - carrying out one step of a plan: [`perform`](mod@perform), [`signal`], [`sweep`]
 //! - the layers of a setting, our own services, and the command in a terminal: [`layers`], [`install`], [`paths`],
 //!   [`command_link`]
+//! - unpacking a release beside its place: [`staging`]
 //! - telling a person: [`notification`]
 //! - macOS: [`launchd`], [`applications`], [`app`], [`console`], [`publish`], [`quarantine`], [`signature`];
 //!   Linux: [`linux`]
@@ -46,6 +47,7 @@ pub mod server_variables;
 pub mod signal;
 pub mod signature;
 pub mod stacks;
+pub mod staging;
 pub mod survey;
 pub mod sweep;
 

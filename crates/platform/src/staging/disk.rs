@@ -1,0 +1,116 @@
+//! Each change of the disk, asked for before and explained when it fails.
+
+use crate::machine::Os;
+use stablehand_engine::upgrade::fault::Fault;
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::Path;
+
+/// Called before each change of the disk, with what is done (`create`, `write`, `mode`, `sync`, `link`, `rename`,
+/// `remove`) to which path. Its error is taken for the disk's; a test makes the disk fail with it.
+pub type Before<'a> = &'a (dyn Fn(&'static str, &Path) -> io::Result<()> + Send + Sync);
+
+/// `EPERM`: on macOS, App Management or a flag of the file; `EACCES` is a matter of modes.
+const OPERATION_NOT_PERMITTED: i32 = rustix::io::Errno::PERM.raw_os_error();
+
+pub(super) struct Disk<'a> {
+    os: Os,
+    before: Before<'a>,
+}
+
+impl<'a> Disk<'a> {
+    pub(super) fn new(os: Os, before: Before<'a>) -> Self {
+        Self { os, before }
+    }
+
+    /// What a refusal of the system means.
+    pub(super) fn fault(&self, path: &Path, error: &io::Error) -> Fault {
+        let kind = error.kind();
+        if matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
+            Fault::NoSpace(path.to_path_buf())
+        } else if kind == ErrorKind::PermissionDenied {
+            match (self.os, error.raw_os_error()) {
+                (Os::MacOs, Some(OPERATION_NOT_PERMITTED)) => Fault::AppManagement(path.to_path_buf()),
+                (Os::MacOs | Os::Linux, _) => Fault::Denied(path.to_path_buf()),
+            }
+        } else {
+            Fault::File { path: path.to_path_buf(), reason: error.to_string() }
+        }
+    }
+
+    fn change<T>(&self, what: &'static str, path: &Path, change: impl FnOnce() -> io::Result<T>) -> Result<T, Fault> {
+        (self.before)(what, path).and_then(|()| change()).map_err(|error| self.fault(path, &error))
+    }
+
+    /// A folder with those above it.
+    pub(super) fn create_folders(&self, path: &Path) -> Result<(), Fault> {
+        self.change("create", path, || DirBuilder::new().recursive(true).mode(0o700).create(path))
+    }
+
+    /// A folder where nothing is; `false` when something is.
+    pub(super) fn create_folder(&self, path: &Path) -> Result<bool, Fault> {
+        self.change("create", path, || match DirBuilder::new().mode(0o700).create(path) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error),
+        })
+    }
+
+    /// A file where nothing is; `None` when something is.
+    pub(super) fn create(&self, path: &Path) -> Result<Option<File>, Fault> {
+        self.change("create", path, || match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(None),
+            Err(error) => Err(error),
+        })
+    }
+
+    pub(super) fn write(&self, path: &Path, file: &mut File, bytes: &[u8]) -> Result<(), Fault> {
+        self.change("write", path, || file.write_all(bytes))
+    }
+
+    /// The umask has cut the mode at creation.
+    pub(super) fn mode(&self, path: &Path, file: &File, mode: u32) -> Result<(), Fault> {
+        self.change("mode", path, || file.set_permissions(Permissions::from_mode(mode)))
+    }
+
+    pub(super) fn sync(&self, path: &Path, file: &File) -> Result<(), Fault> {
+        self.change("sync", path, || file.sync_all())
+    }
+
+    pub(super) fn sync_folder(&self, path: &Path) -> Result<(), Fault> {
+        self.change("sync", path, || File::open(path)?.sync_all())
+    }
+
+    /// A symbolic link where nothing is.
+    pub(super) fn link(&self, path: &Path, target: &Path) -> Result<(), Fault> {
+        self.change("link", path, || symlink(target, path))
+    }
+
+    /// One more name of a file.
+    pub(super) fn hard_link(&self, path: &Path, of: &Path) -> Result<(), Fault> {
+        self.change("link", path, || fs::hard_link(of, path))
+    }
+
+    pub(super) fn rename(&self, from: &Path, to: &Path) -> Result<(), Fault> {
+        self.change("rename", to, || fs::rename(from, to))
+    }
+
+    pub(super) fn remove_file(&self, path: &Path) -> Result<(), Fault> {
+        self.change("remove", path, || fs::remove_file(path))
+    }
+
+    /// A folder with all that it holds, unless it is gone. Links in it are not followed.
+    pub(super) fn remove_tree(&self, path: &Path) -> Result<(), Fault> {
+        self.change("remove", path, || match fs::remove_dir_all(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            other => other,
+        })
+    }
+}
+
+/// Which file it is, in which state.
+pub(super) fn mark(about: &Metadata) -> (u64, u64, u64, i64, i64) {
+    (about.dev(), about.ino(), about.size(), about.mtime(), about.mtime_nsec())
+}
