@@ -370,8 +370,10 @@ fn outside_its_world_nothing_is_unpacked() {
 
 #[test]
 fn each_refusal_of_the_disk_at_each_change_is_told_and_leaves_nothing() {
+    // Small: each change is made some hundred times, and each flush is a real one.
+    let small = [Folder("Ollama.app/Empty/", 0o755), text("Ollama.app/a/b", b"x"), Link("Ollama.app/l", "a/b")];
     let archives = [
-        ("macos", Holds::TheBundle, zipped(&bundle())),
+        ("macos", Holds::TheBundle, zipped(&small)),
         ("linux", Holds::ItsContents, gzipped(&[text("a/b", b"x"), Link("l", "a/b"), Hard("h", "a/b")])),
     ];
     let points = Mutex::new(Vec::new());
@@ -411,7 +413,7 @@ fn each_refusal_of_the_disk_at_each_change_is_told_and_leaves_nothing() {
     for what in ["create", "write", "mode", "sync", "link", "rename", "remove"] {
         assert!(points.contains(&what), "{what}");
     }
-    assert!(points.len() >= 200, "{}", points.len());
+    assert!(points.len() >= 150, "{}", points.len());
 }
 
 #[test]
