@@ -92,7 +92,7 @@ fn state(stat: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Napper, world_folder};
+    use crate::testing::world_folder;
 
     #[test]
     fn a_mac_is_asked_with_arguments_alone() {
@@ -131,7 +131,7 @@ mod tests {
     #[tokio::test]
     async fn a_process_of_this_machine_is_kept_and_another_life_is_not() {
         let (_dir, machine) = world_folder("linux");
-        let napper = Napper::start(&machine, "usr/local/bin/ollama");
+        let napper = crate::testing::Napper::start(&machine, "usr/local/bin/ollama");
         let path = machine.home().join("stacks.txt");
         keep(&machine, napper.id, &path).await.unwrap();
         assert!(fs::read_to_string(&path).unwrap().starts_with(&format!("thread {} (", napper.id.pid)));
