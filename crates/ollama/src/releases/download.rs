@@ -370,7 +370,13 @@ async fn settle(wanted: &Download, before: Before<'_>) -> Result<(), Fault> {
     let Some(folder) = wanted.file.parent() else { return Ok(()) };
     before("sync", folder).map_err(|error| of_disk(folder, &error))?;
     let synced = async { File::open(folder).await?.sync_all().await };
-    synced.await.map_err(|error| of_disk(folder, &error))
+    match synced.await {
+        // Not every file system lets a folder be flushed, which is then not ours to fail for.
+        Err(error) if !matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::InvalidInput) => {
+            Err(of_disk(folder, &error))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Whether the file is there, whole and the right one. Another one is removed.

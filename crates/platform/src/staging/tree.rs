@@ -246,7 +246,7 @@ impl<'a> Tree<'a> {
             let folder = File::open(&at).map_err(|error| self.disk.fault(&at, &error))?;
             // Without these three its owner could neither move nor remove it.
             self.disk.mode(&at, &folder, mode & 0o777 | 0o700)?;
-            self.disk.sync(&at, &folder)?;
+            self.disk.sync_folder(&at)?;
         }
         Ok(())
     }
