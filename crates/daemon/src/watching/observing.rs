@@ -272,7 +272,7 @@ impl Observer {
             Known::Is(model) => {
                 let named = self.names.of(&self.machine, model);
                 let listing = listing(&named, listed, &belongs, server);
-                let listed_as = named.all.iter().find(|name| listed.known().is_some_and(|all| all.contains_key(*name)));
+                let listed_as = listed.known().and_then(|all| listed_as(&named, all)).map(|(name, _)| name);
                 // The name that it was loaded by, for as long as it lives: what was learned of it goes by its name.
                 if let (Some(name), Known::Is(Listing::Until(_))) = (listed_as, &listing) {
                     self.listed_as.entry(process.id).or_insert_with(|| name.clone());
@@ -366,12 +366,17 @@ fn listing(
     }
     match listed {
         Known::Unknown(reason) => Known::Unknown(reason.clone()),
-        Known::Is(listed) => match named.all.iter().find_map(|name| listed.get(name)) {
+        Known::Is(listed) => match listed_as(named, listed).map(|(_, loaded)| loaded) {
             Some(loaded) => Known::Is(Listing::Until(loaded.until)),
             None if named.all.is_empty() => Known::unknown("no manifest names its model"),
             None => Known::Is(Listing::Absent),
         },
     }
+}
+
+/// The name under which the server lists it, whichever of its names that is, and how.
+fn listed_as<'a>(named: &Named, listed: &'a LoadedModels) -> Option<(&'a String, &'a Loaded)> {
+    listed.iter().find(|(listed, _)| named.all.iter().any(|name| same_model(listed, name)))
 }
 
 /// Whether anything came back; whatever that was, somebody serves.
@@ -456,6 +461,8 @@ mod tests {
         let until = Known::Is(Listing::Until(Wall::from_unix_ms(7)));
         assert_eq!(listing(&named(&["gemma4:26b", "gemma4:copy"]), &listed, &ours, Some(SERVER)), until);
         assert_eq!(listing(&named(&["gemma4:26b"]), &listed, &ours, Some(SERVER)), Known::Is(Listing::Absent));
+        let latest = listing(&named(&["qwen3-mlx"]), &loaded(&["qwen3-mlx:latest"]), &ours, Some(SERVER));
+        assert_eq!(latest, until, "a name without a tag means the latest");
     }
 
     #[test]

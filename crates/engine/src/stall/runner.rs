@@ -397,9 +397,14 @@ impl RunnerWatch {
 
     /// CPU use in cores over the later half of the silence: its beginning may still have been honest work.
     fn cores_in_silence(&self) -> Option<f64> {
+        let (end, _) = self.cpu_in_silence.back()?;
+        self.cores_within(end.since(self.progress_at) / 2)
+    }
+
+    /// CPU use in cores over so much of the silence's end, or a little more.
+    fn cores_within(&self, span: Duration) -> Option<f64> {
         let (end, used) = self.cpu_in_silence.back()?;
-        let half = self.progress_at + end.since(self.progress_at) / 2;
-        let (start, before) = self.cpu_in_silence.iter().rev().find(|(at, _)| *at <= half)?;
+        let (start, before) = self.cpu_in_silence.iter().rev().find(|(at, _)| end.since(*at) >= span)?;
         let span = end.since(*start);
         (span >= FAMILIAR_SPAN / 2).then(|| used.saturating_sub(*before).as_secs_f64() / span.as_secs_f64())
     }

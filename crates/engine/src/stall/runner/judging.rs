@@ -287,7 +287,7 @@ impl RunnerWatch {
         if let Some(span) = self.stay.absent() {
             // A runner that tells nothing shows by its listing alone that its load is behind it.
             let loaded = self.ready || self.stay.was_listed();
-            let left = span >= END_LONGEST * 2 && !work && loaded && !around.server.loading && self.is_at_rest();
+            let left = span >= END_LONGEST * 2 && !work && loaded && !around.server.loading && self.rests_since(span);
             let sure =
                 span > ABSENT_LONGEST + NOISE_SPAN && around.woke.is_none() && self.seen.tickets.unwrap_or(0) == 0;
             let rung = sure.then_some(Rung::EndRunner);
@@ -314,6 +314,17 @@ impl RunnerWatch {
         match self.seen.slots.known() {
             Some(_) => self.slots.busy() == Some(0),
             None => self.silence >= END_LONGEST && self.cores_in_silence().is_some_and(|cores| cores <= CPU_AT_REST),
+        }
+    }
+
+    /// The same of the last two minutes for which it was not listed: what it did before says nothing of now.
+    fn rests_since(&self, span: Duration) -> bool {
+        match self.seen.slots.known() {
+            Some(_) => self.slots.busy() == Some(0),
+            None => {
+                let span = span.min(self.silence).min(END_LONGEST * 2);
+                span >= END_LONGEST && self.cores_within(span).is_some_and(|cores| cores <= CPU_AT_REST)
+            }
         }
     }
 
