@@ -1,6 +1,7 @@
 //! What is said to a person, in their language: words from the message files, numbers by Intl.
 
 import type en from './messages/en.json';
+import type { Phrase } from './protocol/protocol';
 
 export type Word = keyof typeof en;
 export type Language = 'en' | 'ko';
@@ -28,6 +29,8 @@ export interface Speech {
   count(stem: Counted, count: number): string;
   /** The message of that name if there is one, else what was given: a word that a newer daemon added is shown as it is. */
   known(name: string, otherwise: string): string;
+  /** What the daemon says, in this language; its own words where there are none here. */
+  phrase(phrase: Phrase): string;
   number(value: number, digits?: number): string;
   /** `part` of 1. */
   percent(part: number): string;
@@ -84,30 +87,49 @@ export function speech(language: Language, zone?: string): Speech {
     return value >= MIB || value === 0 ? unit('megabyte').format(value / MIB) : unit('kilobyte').format(value / 1024);
   };
 
+  const rate = (bytes_per_s: number) =>
+    // Megabytes up to a whole gigabyte: rates are compared with each other and with what a disk can do.
+    `${bytes_per_s >= MIB && bytes_per_s < GIB ? unit('megabyte').format(bytes_per_s / MIB) : bytes(bytes_per_s)}/s`;
+  const duration = (seconds: number) => {
+    let rest = Math.max(0, Math.floor(seconds));
+    const parts: string[] = [];
+    for (const [size, name] of TIME) {
+      const count = Math.floor(rest / size);
+      rest -= count * size;
+      if (count > 0) parts.push(unit(name).format(count));
+      if (parts.length === 2 || (parts.length === 1 && count === 0)) break;
+    }
+    return parts.join(' ') || unit('second').format(0);
+  };
+  const known = (name: string, otherwise: string) => (Object.hasOwn(words, name) ? words[name as Word] : otherwise);
+  // A value's name ends with its unit.
+  const value = (name: string, given: number | string) => {
+    if (typeof given === 'string') return known(`phrase.counter.${given}`, given);
+    if (name.endsWith('_bytes_per_s')) return rate(given);
+    return name.endsWith('_s') ? duration(given) : plain(1).format(given);
+  };
+
   return {
     language,
     say,
+    phrase(phrase) {
+      const template = known(`phrase.${phrase.code}`, '');
+      if (template === '') return phrase.words;
+      const given = phrase.values;
+      return template.replace(/\{(\w+)\}/g, (whole, name: string) => {
+        const one = given[name];
+        return one === undefined ? whole : value(name, one);
+      });
+    },
     count: (stem, count) =>
       say(`${stem}.${plural().select(count) === 'one' ? 'one' : 'other'}` as Word, { count: plain(0).format(count) }),
-    known: (name, otherwise) => (Object.hasOwn(words, name) ? words[name as Word] : otherwise),
+    known,
     number: (value, digits = 0) => plain(digits).format(value),
     percent: (part) => percent().format(part),
     bytes,
     gigabytes: (value) => (value % GIB === 0 ? plain(0) : exact()).format(value / GIB),
-    rate: (bytes_per_s) =>
-      // Megabytes up to a whole gigabyte: rates are compared with each other and with what a disk can do.
-      `${bytes_per_s >= MIB && bytes_per_s < GIB ? unit('megabyte').format(bytes_per_s / MIB) : bytes(bytes_per_s)}/s`,
-    duration(seconds) {
-      let rest = Math.max(0, Math.floor(seconds));
-      const parts: string[] = [];
-      for (const [size, name] of TIME) {
-        const count = Math.floor(rest / size);
-        rest -= count * size;
-        if (count > 0) parts.push(unit(name).format(count));
-        if (parts.length === 2 || (parts.length === 1 && count === 0)) break;
-      }
-      return parts.join(' ') || unit('second').format(0);
-    },
+    rate,
+    duration,
     clock(at, now_ms) {
       const then = new Date(at);
       if (Number.isNaN(then.getTime())) return at;

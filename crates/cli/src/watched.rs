@@ -21,7 +21,7 @@ pub fn page(watched: Option<&Watched>, paint: Paint) -> String {
         if let Some(judged) = &runner.judged {
             line(&mut out, &format!("  {}", verdict(judged, paint)));
             for fact in &judged.evidence {
-                line(&mut out, &format!("    {fact}"));
+                line(&mut out, &format!("    {}", fact.words));
             }
         }
         let busy = shown(&runner.slots_busy, ToString::to_string);
@@ -81,13 +81,13 @@ fn gave_up(given_up: &GivenUp) -> String {
 }
 
 fn explained(subject: &str, judged: &Judged) -> String {
-    let evidence =
-        if judged.evidence.is_empty() { String::new() } else { format!(" ({})", judged.evidence.join("; ")) };
-    format!("{subject}: {}{evidence}.", judged.words)
+    let facts: Vec<&str> = judged.evidence.iter().map(|fact| fact.words.as_str()).collect();
+    let evidence = if facts.is_empty() { String::new() } else { format!(" ({})", facts.join("; ")) };
+    format!("{subject}: {}{evidence}.", judged.said.words)
 }
 
 fn verdict(judged: &Judged, paint: Paint) -> String {
-    let words = format!("{} for {} s", judged.words, judged.for_s);
+    let words = format!("{} for {} s", judged.said.words, judged.for_s);
     if judged.trouble { paint.bad(&words) } else { words }
 }
 

@@ -18,6 +18,7 @@ mod looking;
 mod memory;
 pub mod metrics;
 mod models;
+mod phrases;
 mod place;
 mod presence;
 pub mod quarantine;

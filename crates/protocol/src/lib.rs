@@ -23,8 +23,8 @@ pub use snapshot::{
 };
 
 pub use watched::{
-    Client as QueueClient, Endpoint, GivenUp, Judged, LogSummary, Memory, ModelTokens, Progress, Queue, Recovery,
-    Watched, WatchedRunner,
+    Client as QueueClient, Endpoint, GivenUp, Judged, LogSummary, Memory, ModelTokens, Phrase, PhraseValue, Progress,
+    Queue, Recovery, Watched, WatchedRunner,
 };
 
 use serde::{Deserialize, Serialize};

@@ -2,6 +2,7 @@
 
 use crate::Known;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// One observation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -125,10 +126,10 @@ pub struct WatchedRunner {
 pub struct Judged {
     /// One word, e.g. `prefill`, `hung`.
     pub verdict: String,
-    /// In words.
-    pub words: String,
+    /// It, with what it says of its own.
+    pub said: Phrase,
     /// The facts that made it.
-    pub evidence: Vec<String>,
+    pub evidence: Vec<Phrase>,
     /// For how long it has been so, awake.
     pub for_s: u64,
     /// It is something a person should know.
@@ -139,6 +140,30 @@ pub struct Judged {
     /// Tokens generated per second, while that is known.
     #[serde(default)]
     pub tokens_per_s: Option<f64>,
+}
+
+/// Something that is said of a runner or the server: a code with its values, which a face can say in its person's
+/// language, and the same in English words.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
+pub struct Phrase {
+    /// Which phrase it is, e.g. `hung.decode-loop`, `still.token`.
+    pub code: String,
+    /// Its values by name; the names end with their unit (`_s` seconds, `_bytes_per_s`, `_percent`).
+    pub values: BTreeMap<String, PhraseValue>,
+    /// In English.
+    pub words: String,
+}
+
+/// A value of a phrase.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
+#[serde(untagged)]
+pub enum PhraseValue {
+    /// A count, or an amount of the unit that its name ends with.
+    Number(f64),
+    /// A word or a reason.
+    Text(String),
 }
 
 /// How far a prompt has been read.

@@ -253,9 +253,9 @@ fn warning_line(snapshot: &Snapshot, words: &Words) -> String {
     let troubles = snapshot.watched.iter().flat_map(|watched| {
         watched.server.iter().chain(watched.runners.iter().filter_map(|runner| runner.judged.as_ref()))
     });
-    let trouble = troubles.into_iter().find(|judged| judged.trouble && !judged.words.is_empty());
+    let trouble = troubles.into_iter().find(|judged| judged.trouble && !judged.said.words.is_empty());
     match trouble {
-        Some(judged) => judged.words.clone(),
+        Some(judged) => words.phrase(&judged.said),
         None if icon::drifts(snapshot) => words.say("menu.state.drift"),
         None => words.say("menu.state.warning"),
     }

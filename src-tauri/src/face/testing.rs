@@ -2,8 +2,9 @@
 
 use stablehand_protocol::face::{Choices, Link, View};
 use stablehand_protocol::{
-    Alert, Config, Judged, Known, Memory, Queue, Recovery, Server, Setting, Snapshot, Watched, WatchedRunner,
+    Alert, Config, Judged, Known, Memory, Phrase, Queue, Recovery, Server, Setting, Snapshot, Watched, WatchedRunner,
 };
+use std::collections::BTreeMap;
 
 pub fn view(link: Link) -> View {
     View {
@@ -92,7 +93,7 @@ pub fn runner(model: &str, busy: u32, judged: Option<Judged>) -> WatchedRunner {
 pub fn judged(verdict: &str, trouble: bool) -> Judged {
     Judged {
         verdict: verdict.to_owned(),
-        words: String::new(),
+        said: Phrase { code: verdict.to_owned(), values: BTreeMap::new(), words: String::new() },
         evidence: vec![],
         for_s: 1,
         trouble,

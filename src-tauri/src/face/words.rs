@@ -1,11 +1,14 @@
 //! Words for people, in their language. The page uses the same two files.
 
 use serde_json::Value;
-use stablehand_protocol::Failure;
+use stablehand_protocol::{Failure, Phrase, PhraseValue};
 use std::collections::BTreeMap;
 
 const ENGLISH: &str = include_str!("../../../ui/src/messages/en.json");
 const KOREAN: &str = include_str!("../../../ui/src/messages/ko.json");
+
+/// From here on a span is told in minutes.
+const LONG_S: f64 = 600.0;
 
 /// The languages that there are words in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +88,33 @@ impl Words {
         filled
     }
 
+    /// What the daemon says, in this language; its own words where there are none here.
+    pub fn phrase(&self, phrase: &Phrase) -> String {
+        let key = format!("phrase.{}", phrase.code);
+        if !self.texts.contains_key(&key) {
+            return phrase.words.clone();
+        }
+        let values: Vec<(&str, String)> =
+            phrase.values.iter().map(|(name, value)| (name.as_str(), self.value(name, value))).collect();
+        let values: Vec<(&str, &str)> = values.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        self.fill(&key, &values)
+    }
+
+    fn value(&self, name: &str, value: &PhraseValue) -> String {
+        match value {
+            PhraseValue::Text(text) => {
+                self.texts.get(&format!("phrase.counter.{text}")).cloned().unwrap_or_else(|| text.clone())
+            }
+            PhraseValue::Number(seconds) if name.ends_with("_s") && *seconds >= LONG_S => {
+                self.fill("unit.minutes", &[("count", &format!("{:.0}", (seconds / 60.0).floor()))])
+            }
+            PhraseValue::Number(seconds) if name.ends_with("_s") => {
+                self.fill("unit.seconds", &[("count", &format!("{seconds:.0}"))])
+            }
+            PhraseValue::Number(number) => format!("{number:.0}"),
+        }
+    }
+
     /// A failure of the tray: its code names two texts, `notice.CODE.message` and `notice.CODE.hint`.
     pub fn failure(&self, code: &str, values: &[(&str, &str)]) -> Failure {
         let text = |part: &str| self.fill(&format!("notice.{code}.{part}"), values);
@@ -99,7 +129,7 @@ mod tests {
 
     fn ours(language: Language) -> BTreeMap<String, String> {
         let mut texts = Words::of(language).texts;
-        texts.retain(|key, _| key.starts_with("menu.") || key.starts_with("notice."));
+        texts.retain(|key, _| key.starts_with("menu.") || key.starts_with("notice.") || key.starts_with("phrase."));
         texts
     }
 
@@ -131,6 +161,19 @@ mod tests {
         let words = Words { texts: BTreeMap::from([("k".to_owned(), "{a} and {b} {c".to_owned())]) };
         assert_eq!(words.fill("k", &[("a", "{b}"), ("b", "2")]), "{b} and 2 {c");
         assert_eq!(words.fill("missing", &[]), "missing");
+    }
+
+    #[test]
+    fn what_the_daemon_says_is_said_in_the_language_or_in_its_own_words() {
+        let values = BTreeMap::from([
+            ("silence_s".to_owned(), PhraseValue::Number(22.0)),
+            ("allowed_s".to_owned(), PhraseValue::Number(1200.0)),
+        ]);
+        let suspect = Phrase { code: "suspect".to_owned(), values, words: "suspect: …".to_owned() };
+        assert_eq!(Words::of(Language::English).phrase(&suspect), "silent for 22 s, 20 min are honest");
+        assert!(Words::of(Language::Korean).phrase(&suspect).contains("22초"));
+        let newer = Phrase { code: "of-a-newer-daemon".to_owned(), ..suspect };
+        assert_eq!(Words::of(Language::Korean).phrase(&newer), "suspect: …");
     }
 
     #[test]

@@ -6,6 +6,7 @@ import type {
   Answer,
   Ask,
   Judged,
+  Phrase,
   MemoryBound,
   Past,
   PastEvent,
@@ -301,9 +302,13 @@ function server(state: string, since_s: number, words = 'Ollama answers'): Snaps
   };
 }
 
-function judged(verdict: string, words: string, for_s: number, more: Partial<Judged> = {}): Judged {
-  return { verdict, words, evidence: [], for_s, trouble: false, progress: null, tokens_per_s: null, ...more };
+function judged(verdict: string, said: string | Phrase, for_s: number, more: Partial<Judged> = {}): Judged {
+  const phrase = typeof said === 'string' ? { code: verdict, values: {}, words: said } : said;
+  return { verdict, said: phrase, evidence: [], for_s, trouble: false, progress: null, tokens_per_s: null, ...more };
 }
+
+/** The words are what a newer daemon would say that the page has none for. */
+const phrase = (code: string, values: Phrase['values'] = {}, words = code): Phrase => ({ code, values, words });
 
 function runner(model: string, verdict: Judged, more: Partial<WatchedRunner> = {}): WatchedRunner {
   return {
@@ -414,8 +419,8 @@ function calm(): Scene {
   return scene(
     watched(
       [
-        runner(QWEN, judged('prefill', 'reading the prompt, 29341 of 47324 tokens', 46, {
-          evidence: ['1 slot busy', '29341 prompt tokens done'],
+        runner(QWEN, judged('prefill', phrase('prefill.of', { done: 29_341, total: 47_324 }), 46, {
+          evidence: [phrase('in-flight.slots', { count: 1 }), phrase('prompt', { done: 29_341 })],
           progress: { done_tokens: 29_341, total_tokens: 47_324, left_s: 28 },
         })),
       ],
@@ -438,12 +443,13 @@ function hung(): Scene {
       [
         runner(
           'gemma4:26b-mxfp8',
-          judged('hung', 'no progress for 141 s with a request in it; the longest honest silence here is 38 s', 141, {
+          judged('hung', phrase('hung.decode-loop'), 141, {
             trouble: true,
             evidence: [
-              'no token since 10:41:07, the counter stands at 812',
-              'at this position a batch takes at most 38 s',
-              'the process uses 23 % of one CPU, in prefill it uses 96 %',
+              phrase('still.token', { counter: 'n_decoded', from: 812, to: 812, silence_s: 141, honest_s: 38 }),
+              phrase('decode-counter-still', { value: 90_211 }),
+              phrase('cpu.unlike-decode', { use_percent: 23 }),
+              phrase('in-flight.slots', { count: 4 }),
             ],
           }),
           { slots: 4, slots_busy: 4, footprint_bytes: 19.8 * GIB },
@@ -499,13 +505,13 @@ export const SCENES: Record<string, () => Scene> = {
   idle: () => scene(watched([runner(QWEN, judged('idle', 'idle', 240))])),
   empty: () => scene(watched([])),
   bare: () => scene(null, { settings: [] }, { points: [], events: [] }),
-  loading: () => scene(watched([runner(QWEN, judged('loading', 'loading', 17), { listed_until: null, slots: { unknown: 'the runner does not answer yet' }, slots_busy: { unknown: 'the runner does not answer yet' } })])),
+  loading: () => scene(watched([runner(QWEN, judged('loading', phrase('loading', { span_s: 17 }), 17), { listed_until: null, slots: { unknown: 'the runner does not answer yet' }, slots_busy: { unknown: 'the runner does not answer yet' } })])),
   generating: () =>
     scene(
       watched(
         [
-          runner(QWEN, judged('generating', 'generating, 31.4 tokens/s', 12, { tokens_per_s: 31.4 })),
-          runner('gemma4:26b-mxfp8', judged('generating', 'generating, 18.2 tokens/s', 3, { tokens_per_s: 18.2 }), { pid: 5601, slots: 2, listed_until: '2318-01-01T00:00:00Z' }),
+          runner(QWEN, judged('generating', phrase('generating.rate', { rate: 31.4 }), 12, { tokens_per_s: 31.4 })),
+          runner('gemma4:26b-mxfp8', judged('generating', phrase('generating.rate', { rate: 18.2 }), 3, { tokens_per_s: 18.2 }), { pid: 5601, slots: 2, listed_until: '2318-01-01T00:00:00Z' }),
         ],
         { queue: { at_least: 1, at_most: 1, clients: [client('bot-b', 5538, 1, 12), client('curl', 902, 1, 3)] } },
       ),
@@ -518,7 +524,7 @@ export const SCENES: Record<string, () => Scene> = {
   suspect: () =>
     scene(
       watched([
-        runner(QWEN, judged('suspect', 'silent for 95 s; not long enough to be sure', 95, { trouble: true, evidence: ['1 slot busy', 'no progress for 95 s'] })),
+        runner(QWEN, judged('suspect', phrase('suspect', { silence_s: 95, allowed_s: 84 }), 95, { trouble: true, evidence: [phrase('in-flight.slots', { count: 1 }), phrase('no-independent-sign')] })),
       ]),
     ),
   down: () => scene(watched([]), { server: { ...server('down', 75, 'No Ollama runs, and nothing listens on 127.0.0.1:11434'), pid: null, version: { unknown: 'nothing answers' } } }),
@@ -600,7 +606,7 @@ export const SCENES: Record<string, () => Scene> = {
     const long = `registry.example.com/${'very-long-name-'.repeat(19)}:70b`;
     const names = ['<script>alert(1)</script>', '🦙🐴 모델:최신', '{model} $& $1', long];
     const runners = Array.from({ length: 200 }, (_, index) =>
-      runner(names[index] ?? `model-${index}:8b`, judged(index === 0 ? 'hung' : index < 4 ? 'dreaming' : 'idle', 'dreams of grass', 86_400 * index, { trouble: index < 2, evidence: ['<b>bold</b>', long] }), { pid: 1000 + index, listed_until: ago(3600) }),
+      runner(names[index] ?? `model-${index}:8b`, judged(index === 0 ? 'hung' : index < 4 ? 'dreaming' : 'idle', 'dreams of grass', 86_400 * index, { trouble: index < 2, evidence: [phrase('of-a-newer-daemon', {}, '<b>bold</b>'), phrase('another', {}, long)] }), { pid: 1000 + index, listed_until: ago(3600) }),
     );
     const made = scene(
       watched(runners, {

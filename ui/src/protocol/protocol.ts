@@ -260,13 +260,13 @@ export type Judged = {
  */
 verdict: string, 
 /**
- * In words.
+ * It, with what it says of its own.
  */
-words: string, 
+said: Phrase, 
 /**
  * The facts that made it.
  */
-evidence: Array<string>, 
+evidence: Array<Phrase>, 
 /**
  * For how long it has been so, awake.
  */
@@ -547,6 +547,29 @@ swap_out_bytes_per_s: number | null,
  * Requests that waited at most.
  */
 waiting_at_most: number | null, };
+
+/**
+ * Something that is said of a runner or the server: a code with its values, which a face can say in its person's
+ * language, and the same in English words.
+ */
+export type Phrase = { 
+/**
+ * Which phrase it is, e.g. `hung.decode-loop`, `still.token`.
+ */
+code: string, 
+/**
+ * Its values by name; the names end with their unit (`_s` seconds, `_bytes_per_s`, `_percent`).
+ */
+values: { [key in string]: PhraseValue }, 
+/**
+ * In English.
+ */
+words: string, };
+
+/**
+ * A value of a phrase.
+ */
+export type PhraseValue = number | string;
 
 /**
  * How far a prompt has been read.

@@ -161,7 +161,7 @@ function workOf(
       };
     }
     default: {
-      const title = speech.known(`verdict.${judged.verdict}`, judged.words);
+      const title = speech.known(`verdict.${judged.verdict}`, speech.phrase(judged.said));
       return { title, told: `${title}, ${model}`, details: [model, lasted, ...others], progress: undefined };
     }
   }

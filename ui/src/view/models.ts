@@ -45,7 +45,7 @@ function loaded(
   const rate = figure(judged?.tokens_per_s);
   const total = judged?.progress?.total_tokens;
   const part = judged?.progress && total ? Math.min(1, judged.progress.done_tokens / total) : undefined;
-  const doing = [judged ? speech.known(`verdict.${judged.verdict}`, judged.words) : say('app.unknown')];
+  const doing = [judged ? speech.known(`verdict.${judged.verdict}`, speech.phrase(judged.said)) : say('app.unknown')];
   if (rate !== undefined) doing.push(say('now.rate', { rate: speech.number(rate, 1) }));
   if (part !== undefined) doing.push(speech.percent(part));
   if (judged && (judged.trouble || judged.verdict === 'loading'))

@@ -88,9 +88,9 @@ function ofServer(snapshot: Snapshot, moment: Moment, speech: Speech): Trouble[]
   return [
     {
       key: `server ${judged.verdict}`,
-      title: speech.known(`trouble.${judged.verdict}`, judged.words),
-      words: sentence(judged.words),
-      evidence: [...list(judged.evidence)],
+      title: speech.known(`trouble.${judged.verdict}`, speech.phrase(judged.said)),
+      words: sentence(speech.phrase(judged.said)),
+      evidence: list(judged.evidence).map((fact) => speech.phrase(fact)),
       for_s: judgedFor_s(judged, snapshot, moment),
       stops: true,
       ...restart(snapshot, speech, 'do.restart'),
@@ -118,14 +118,14 @@ function ofRunner(runner: WatchedRunner, snapshot: Snapshot, moment: Moment, spe
   const judged = runner.judged;
   if (!judged?.trouble) return [];
   const model = nameOf(runner, speech);
-  const named = speech.known(`trouble.${judged.verdict}`, speech.say('trouble.other')).replace('{words}', () => judged.words);
+  const named = speech.known(`trouble.${judged.verdict}`, speech.say('trouble.other')).replace('{words}', () => speech.phrase(judged.said));
   const deed = deedFor(runner, judged, snapshot, speech);
   return [
     {
       key: `runner ${runner.pid} ${judged.verdict}`,
       title: named.replace('{model}', () => model),
-      words: sentence(judged.words),
-      evidence: [...list(judged.evidence)],
+      words: sentence(speech.phrase(judged.said)),
+      evidence: list(judged.evidence).map((fact) => speech.phrase(fact)),
       for_s: judgedFor_s(judged, snapshot, moment),
       stops: judged.verdict !== 'slow' && judged.verdict !== 'orphan',
       ...(deed && { deed }),

@@ -115,6 +115,13 @@ describe('trouble', () => {
     expect(asked('config')).toEqual({ what: 'open-config' });
   });
 
+  test('evidence is said in the language, and in the daemon’s words where there are none', () => {
+    const told = troubles(snapshot('hung'), now(), korean)[0];
+    expect(told?.words).toBe('디코드 루프가 멈춰 있음');
+    expect(told?.evidence[0]).toBe('n_decoded 812 → 812, 깨어 있는 2분 21초 동안; 정상인 토큰은 최대 38초');
+    expect(english.phrase({ code: 'of-a-newer-daemon', values: {}, words: 'as it is' })).toBe('as it is');
+  });
+
   test('in doubt nothing is offered that would end a runner', () => {
     expect(first('suspect')).toMatchObject({ stops: true });
     expect(first('suspect')?.deed).toBeUndefined();

@@ -2,6 +2,7 @@
 
 use super::observing::Observed;
 use crate::history::series;
+use crate::phrases;
 use crate::translation::rfc3339;
 use stablehand_engine::Known;
 use stablehand_engine::process::RunnerKind;
@@ -149,8 +150,8 @@ fn watched_runner(runner: &RunnerSeen, judgements: &[Judgement], now: Awake) -> 
 fn judged(judgement: &Judgement, now: Awake) -> Judged {
     Judged {
         verdict: judgement.verdict.word().to_owned(),
-        words: judgement.verdict.to_string(),
-        evidence: judgement.evidence.iter().map(ToString::to_string).collect(),
+        said: phrases::verdict(&judgement.verdict),
+        evidence: judgement.evidence.iter().map(phrases::fact).collect(),
         for_s: now.since(judgement.since).as_secs(),
         trouble: Verdict::is_trouble(&judgement.verdict),
         progress: progress(&judgement.verdict),
