@@ -8,11 +8,12 @@ test('a stall: what, for how long, why, and the one button', async ({ page }) =>
       - paragraph: /for 2m 2\\ds · 3 to 5 wait/
       - status: gemma4:26b-mxfp8 has stopped moving
       - region "What is wrong":
-        - paragraph: /No progress for 141 s/
+        - paragraph: Its decode loop stands still
         - list "Evidence":
-          - listitem: no token since 10:41:07, the counter stands at 812
-          - listitem
-          - listitem
+          - listitem: /n_decoded 812 → 812 for 2m 21s of awake time, longest honest token 38s/
+          - listitem: decode counter still
+          - listitem: /CPU 23 %/
+          - listitem: /slots busy/
         - button "End this runner"
         - group: Memory is critically short
         - group: 1 setting is not in force
