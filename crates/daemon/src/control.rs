@@ -13,7 +13,7 @@ use axum::routing::{get, post};
 use futures_util::{Stream, StreamExt};
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use stablehand_engine::time::Wall;
 use stablehand_platform::clock::Clock;
 use stablehand_protocol::{Failure, Request, Snapshot, VERSION_HEADER};
@@ -146,7 +146,7 @@ async fn snapshot(State(reach): State<Reach>) -> Response {
 }
 
 /// How closely somebody follows the snapshots.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Pace {
     /// Somebody looks on.
@@ -156,7 +156,7 @@ enum Pace {
     AtRest,
 }
 
-#[derive(serde::Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Following {
     #[serde(default)]
@@ -199,7 +199,7 @@ where
 }
 
 /// How far back and into how many points; see [`stablehand_protocol::Past`].
-#[derive(serde::Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Span {
     since_s: u64,
@@ -316,6 +316,7 @@ mod tests {
         assert_eq!(picture(latest, &lookers).await, "of now");
         painter.await.unwrap();
     }
+
     #[tokio::test]
     async fn whoever_follows_at_rest_hears_of_every_change_and_is_nobody_who_looks() {
         let (pictures, latest) = watch::channel(Some(Arc::new("first")));

@@ -348,7 +348,9 @@ impl Looker {
         for sighting in &survey.sightings {
             let Role::Runner(args) = &sighting.role else { continue };
             let model = match &args.model {
-                Known::Is(model) => Known::Is(self.names.of(&self.machine, model).name),
+                Known::Is(model) => {
+                    Known::Is(self.names.of(self.machine.home(), self.machine.clock().now().awake, model).name)
+                }
                 Known::Unknown(reason) => Known::Unknown(reason.clone()),
             };
             let forced = match (&args.kind, model.known()) {

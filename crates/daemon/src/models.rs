@@ -5,7 +5,6 @@
 
 use serde::Deserialize;
 use stablehand_engine::time::Awake;
-use stablehand_platform::machine::Machine;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,10 +15,11 @@ const WEIGHTS: &str = "application/vnd.ollama.image.model";
 /// What was found is believed for so long: `ollama cp` gives a blob another name, `ollama rm` takes one away.
 const BELIEVED: Duration = Duration::from_secs(60);
 
-/// Remembers what was found; a blob that has no name yet is looked for again.
+/// Remembers what was found, and what was not: the manifest stands before the server can start a runner for it, so that
+/// a blob without a name does not get one from being looked for at every look.
 #[derive(Debug, Default)]
 pub struct ModelNames {
-    /// All names of each blob, in their order.
+    /// All names of each blob, in their order; none for a blob that was looked for and that no manifest names.
     by_blob: HashMap<String, Vec<String>>,
     read_at: Option<Awake>,
 }
@@ -52,20 +52,18 @@ struct Layer {
 impl ModelNames {
     /// What the model is called whose runner was started with this blob path. What is no blob path (an MLX model) is a
     /// name already.
-    pub fn of(&mut self, machine: &Machine, model: &str) -> Named {
+    pub fn of(&mut self, home: &Path, now: Awake, model: &str) -> Named {
         let Some(blob) = blob_of(model) else { return Named { name: model.to_owned(), all: vec![model.to_owned()] } };
-        let now = machine.clock().now().awake;
         let stale = self.read_at.is_none_or(|at| now.since(at) >= BELIEVED);
         if stale || !self.by_blob.contains_key(blob) {
-            let folder =
-                manifests_beside(Path::new(model)).unwrap_or_else(|| machine.home().join(".ollama/models/manifests"));
+            let folder = manifests_beside(Path::new(model)).unwrap_or_else(|| home.join(".ollama/models/manifests"));
             if stale {
                 self.by_blob.clear();
                 self.read_at = Some(now);
             }
             self.by_blob.extend(read(&folder));
         }
-        let all = self.by_blob.get(blob).cloned().unwrap_or_default();
+        let all = self.by_blob.entry(blob.to_owned()).or_default().clone();
         let short = || blob.chars().take("sha256-".len() + 12).collect();
         Named { name: all.first().cloned().unwrap_or_else(short), all }
     }
@@ -148,6 +146,21 @@ mod tests {
         assert_eq!(names["sha256-bb"], ["jo/한글 model:latest"]);
         assert_eq!(names["sha256-cc"], ["hf.co/a/b:q4"]);
         assert_eq!(names.len(), 3);
+    }
+
+    #[test]
+    fn a_blob_without_a_name_is_not_looked_for_at_every_look() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |seconds| Awake::from_start(Duration::from_secs(seconds));
+        let blob = folder.path().join("models/blobs/sha256-aa").display().to_string();
+        let manifest = folder.path().join("models/manifests/registry.ollama.ai/library/gemma4/26b");
+        let mut names = ModelNames::default();
+        assert_eq!(names.of(folder.path(), at(0), &blob), Named { name: "sha256-aa".to_owned(), all: vec![] });
+        std::fs::create_dir_all(manifest.parent().unwrap()).unwrap();
+        std::fs::write(&manifest, format!(r#"{{"layers":[{{"mediaType":"{WEIGHTS}","digest":"sha256:aa"}}]}}"#))
+            .unwrap();
+        assert_eq!(names.of(folder.path(), at(59), &blob).all, Vec::<String>::new(), "believed for a while");
+        assert_eq!(names.of(folder.path(), at(60), &blob).all, ["gemma4:26b"], "and not for ever");
     }
 
     #[test]

@@ -201,7 +201,10 @@ impl Eye {
                 Some(observed)
             }
             Err(broken) => {
-                tracing::error!(%broken, "a look at runners and memory broke; the next one begins anew, without what was counted so far");
+                tracing::error!(
+                    %broken,
+                    "a look at runners and memory broke; the next one begins anew, without what was counted so far"
+                );
                 None
             }
         }

@@ -34,7 +34,7 @@ pub struct Client {
 #[error("only a server on this machine's loopback address is asked, and this is none: {0}")]
 pub struct NotLoopback(pub SocketAddr);
 
-/// Why there is no answer. None of the calls but an unload and a single token (which may load) changes anything, and
+/// Why there is no answer. None of the calls but an unload and a short answer (which may load) changes anything, and
 /// those only when they were received.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
@@ -172,11 +172,11 @@ impl Client {
         self.ask(Method::POST, "/api/generate", Some(&body), deadline).await
     }
 
-    /// `POST /api/generate` for two tokens (an answer of one is what a broken GPU gives): proves that the model's next request is answered. It has to come on the
-    /// terms that the model's clients have: a request without `num_ctx` asks for the default context, so that the server
-    /// loads the model anew for it and once more for the next client (`needsReload` in `ollama server/sched.go`), and one
-    /// without `keep_alive` puts the default in the place of a stay that a client has asked for. What is not known of
-    /// the terms is left to the server.
+    /// `POST /api/generate` for two tokens (an answer of one is what a broken GPU gives): proves that the model's next
+    /// request is answered. It has to come on the terms that the model's clients have: a request without `num_ctx` asks
+    /// for the default context, so that the server loads the model anew for it and once more for the next client
+    /// (`needsReload` in `ollama server/sched.go`), and one without `keep_alive` puts the default in the place of a stay
+    /// that a client has asked for. What is not known of the terms is left to the server.
     ///
     /// # Errors
     /// [`CallError`]; status 400 for a model that generates nothing.

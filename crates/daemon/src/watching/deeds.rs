@@ -258,8 +258,8 @@ async fn still_listed(client: &Client, model: &str) -> Result<bool, String> {
     Ok(loaded.models.iter().any(|listed| same_model(&listed.name, model)))
 }
 
-/// One token, after the runner is gone: whoever asks next is served. A model that generates nothing (embeddings) cannot
-/// be asked for one; that the server answers has to do there.
+/// A short answer, after the runner is gone: whoever asks next is served. A model that generates nothing (embeddings)
+/// cannot be asked for one; that the server answers has to do there.
 ///
 /// A request that is out is never broken off, not even when nobody waits for it any more: it may be the one that the
 /// model is being loaded for.

@@ -270,7 +270,7 @@ impl Observer {
         let belongs = self.belongs.get(&process.id).cloned().unwrap_or(Belonging::Unknown);
         let (model, listing) = match &args.model {
             Known::Is(model) => {
-                let named = self.names.of(&self.machine, model);
+                let named = self.names.of(self.machine.home(), self.machine.clock().now().awake, model);
                 let listing = listing(&named, listed, &belongs, server);
                 let listed_as = listed.known().and_then(|all| listed_as(&named, all)).map(|(name, _)| name);
                 // The name that it was loaded by, for as long as it lives: what was learned of it goes by its name.
