@@ -55,9 +55,9 @@ fn a_model_that_is_not_allowed_is_told_and_its_action_unloads_it() {
     follow(&world, &told);
     let runs = |runner: &Value| runner["model"] == LARGE;
     world.watch_until(|snapshot| !snapshot["watched"]["runners"].as_array().unwrap().iter().any(runs));
-    // After a moment it is over for good, and news when it comes back.
+    // After a moment it is over for good, and news when it comes back. Somebody looks on, so that it is seen to be over.
     let gone = wall(&world.inside());
-    world.inside_until(|inside| wall(inside) > gone + 30_000);
+    world.watch_until(|_| wall(&world.inside()) > gone + 30_000);
     world.fault("unexpected-model");
     alert(&world, "unexpected-model", 2);
 }

@@ -201,7 +201,13 @@ impl Observer {
             let mut surveyor = self.surveyor.lock().await;
             self.table = surveyor.sightings();
             let whose = |sighting: &Sighting| (sighting.process.id, surveyor.belonging(sighting));
-            self.belongs = self.table.iter().filter(|seen| matches!(seen.role, Role::Runner(_))).map(whose).collect();
+            let runners = self.table.iter().filter(|seen| matches!(seen.role, Role::Runner(_)));
+            let belongs = runners.map(whose).collect();
+            let before = std::mem::replace(&mut self.belongs, belongs);
+            if !before.keys().eq(self.belongs.keys()) {
+                // What was listed a moment ago is not what is listed now.
+                self.ps = None;
+            }
             self.listed_as.retain(|id, _| self.belongs.contains_key(id));
             self.table_at = Some(now);
         }
