@@ -13,9 +13,11 @@
 //! - how much memory a setting can cost at most: [`memory_bound`]
 //! - which models may be loaded, and how much together: [`loaded`]
 //! - what a person is told, and how often: [`alert`]
+//! - which request goes next, and which may not wait: [`admission`]
 //! - how one version takes the other's place and comes back: [`upgrade`]
 //! - whether macOS would stop the app at a question: [`quarantine`]
 
+pub mod admission;
 pub mod alert;
 pub mod known;
 pub mod loaded;
