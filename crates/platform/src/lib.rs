@@ -13,7 +13,8 @@
 //! - carrying out one step of a plan: [`perform`](mod@perform), [`signal`], [`sweep`]
 //! - the layers of a setting, our own services, and the command in a terminal: [`layers`], [`install`], [`paths`],
 //!   [`command_link`]
-//! - unpacking a release beside its place: [`staging`]
+//! - one version in another's place: [`staging`] unpacks a release beside it, [`exchange`] moves it there; every change
+//!   goes through [`disk`]
 //! - telling a person: [`notification`]
 //! - macOS: [`launchd`], [`applications`], [`app`], [`console`], [`publish`], [`quarantine`], [`signature`];
 //!   Linux: [`linux`]
@@ -28,6 +29,8 @@ pub mod command;
 pub mod command_link;
 pub mod connections;
 pub mod console;
+pub mod disk;
+pub mod exchange;
 pub mod files;
 pub mod install;
 pub mod launchd;

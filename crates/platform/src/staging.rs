@@ -8,14 +8,13 @@
 //! the plan allows by its header or in fact, a device, two things of one name: each ends the work with a
 //! [`Fault`] before anything of it could be used. Links are made last of all, so that nothing is ever written through one.
 
-mod disk;
 mod name;
 mod tarball;
 mod tree;
 mod zipped;
 
+use crate::disk::{self, Before, Disk};
 use crate::machine::Machine;
-use disk::Disk;
 use stablehand_engine::Known;
 use stablehand_engine::upgrade::fault::Fault;
 use stablehand_engine::upgrade::order::Download;
@@ -23,8 +22,6 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use tree::Tree;
-
-pub use disk::Before;
 
 /// What the archives hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Tarballs, as the releases for Linux are: `zstd --ultra -22` today, `gzip` before.
 
-use super::disk::Disk;
 use super::name::shown;
 use super::tree::Tree;
+use crate::disk::Disk;
 use flate2::read::MultiGzDecoder;
 use ruzstd::decoding::StreamingDecoder;
 use stablehand_engine::upgrade::fault::Fault;

@@ -1,8 +1,8 @@
 //! The folder that an archive is written into.
 
-use super::disk::Disk;
 use super::name::{LONGEST_BYTES, check_link, inside, shown};
 use super::{Progress, free_bytes};
+use crate::disk::Disk;
 use stablehand_engine::upgrade::fault::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};

@@ -1,9 +1,9 @@
 //! Zips, as `ditto -c -k --keepParent` makes them. What counts is the directory at their end; the headers before each
 //! file may leave lengths out.
 
-use super::disk::Disk;
 use super::name::{LONGEST_BYTES, shown};
 use super::tree::Tree;
+use crate::disk::Disk;
 use stablehand_engine::upgrade::fault::Fault;
 use std::fs::File;
 use std::io::{self, BufReader, Read};

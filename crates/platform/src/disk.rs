@@ -14,18 +14,21 @@ pub type Before<'a> = &'a (dyn Fn(&'static str, &Path) -> io::Result<()> + Send 
 /// `EPERM`: on macOS, App Management or a flag of the file; `EACCES` is a matter of modes.
 const OPERATION_NOT_PERMITTED: i32 = rustix::io::Errno::PERM.raw_os_error();
 
-pub(super) struct Disk<'a> {
+/// The disk of a machine: each change is asked for before it is made, and a refusal is explained.
+#[derive(Clone, Copy)]
+pub struct Disk<'a> {
     os: Os,
     before: Before<'a>,
 }
 
 impl<'a> Disk<'a> {
-    pub(super) fn new(os: Os, before: Before<'a>) -> Self {
+    /// The disk of a machine.
+    pub fn new(os: Os, before: Before<'a>) -> Self {
         Self { os, before }
     }
 
     /// What a refusal of the system means.
-    pub(super) fn fault(&self, path: &Path, error: &io::Error) -> Fault {
+    pub fn fault(&self, path: &Path, error: &io::Error) -> Fault {
         let kind = error.kind();
         if matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
             Fault::NoSpace(path.to_path_buf())
@@ -39,17 +42,29 @@ impl<'a> Disk<'a> {
         }
     }
 
-    fn change<T>(&self, what: &'static str, path: &Path, change: impl FnOnce() -> io::Result<T>) -> Result<T, Fault> {
+    /// Makes one change, unless it is refused before.
+    ///
+    /// # Errors
+    /// A [`Fault`].
+    pub fn change<T>(
+        &self,
+        what: &'static str,
+        path: &Path,
+        change: impl FnOnce() -> io::Result<T>,
+    ) -> Result<T, Fault> {
         (self.before)(what, path).and_then(|()| change()).map_err(|error| self.fault(path, &error))
     }
 
     /// A folder with those above it.
-    pub(super) fn create_folders(&self, path: &Path) -> Result<(), Fault> {
+    ///
+    /// # Errors
+    /// A [`Fault`].
+    pub fn create_folders(&self, path: &Path) -> Result<(), Fault> {
         self.change("create", path, || DirBuilder::new().recursive(true).mode(0o700).create(path))
     }
 
     /// A folder where nothing is; `false` when something is.
-    pub(super) fn create_folder(&self, path: &Path) -> Result<bool, Fault> {
+    pub(crate) fn create_folder(&self, path: &Path) -> Result<bool, Fault> {
         self.change("create", path, || match DirBuilder::new().mode(0o700).create(path) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
@@ -58,7 +73,7 @@ impl<'a> Disk<'a> {
     }
 
     /// A file where nothing is; `None` when something is.
-    pub(super) fn create(&self, path: &Path) -> Result<Option<File>, Fault> {
+    pub(crate) fn create(&self, path: &Path) -> Result<Option<File>, Fault> {
         self.change("create", path, || match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(None),
@@ -66,21 +81,24 @@ impl<'a> Disk<'a> {
         })
     }
 
-    pub(super) fn write(&self, path: &Path, file: &mut File, bytes: &[u8]) -> Result<(), Fault> {
+    pub(crate) fn write(&self, path: &Path, file: &mut File, bytes: &[u8]) -> Result<(), Fault> {
         self.change("write", path, || file.write_all(bytes))
     }
 
     /// The umask has cut the mode at creation.
-    pub(super) fn mode(&self, path: &Path, file: &File, mode: u32) -> Result<(), Fault> {
+    pub(crate) fn mode(&self, path: &Path, file: &File, mode: u32) -> Result<(), Fault> {
         self.change("mode", path, || file.set_permissions(Permissions::from_mode(mode)))
     }
 
-    pub(super) fn sync(&self, path: &Path, file: &File) -> Result<(), Fault> {
+    pub(crate) fn sync(&self, path: &Path, file: &File) -> Result<(), Fault> {
         self.change("sync", path, || file.sync_all())
     }
 
-    /// Not every file system lets a folder be flushed, which is then not ours to fail for.
-    pub(super) fn sync_folder(&self, path: &Path) -> Result<(), Fault> {
+    /// Flushes a folder. Not every file system lets a folder be flushed, which is then not ours to fail for.
+    ///
+    /// # Errors
+    /// A [`Fault`].
+    pub fn sync_folder(&self, path: &Path) -> Result<(), Fault> {
         self.change("sync", path, || match File::open(path)?.sync_all() {
             Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::InvalidInput) => Ok(()),
             other => other,
@@ -88,33 +106,43 @@ impl<'a> Disk<'a> {
     }
 
     /// A symbolic link where nothing is.
-    pub(super) fn link(&self, path: &Path, target: &Path) -> Result<(), Fault> {
+    pub(crate) fn link(&self, path: &Path, target: &Path) -> Result<(), Fault> {
         self.change("link", path, || symlink(target, path))
     }
 
     /// One more name of a file.
-    pub(super) fn hard_link(&self, path: &Path, of: &Path) -> Result<(), Fault> {
+    pub(crate) fn hard_link(&self, path: &Path, of: &Path) -> Result<(), Fault> {
         self.change("link", path, || fs::hard_link(of, path))
     }
 
-    pub(super) fn rename(&self, from: &Path, to: &Path) -> Result<(), Fault> {
+    pub(crate) fn rename(&self, from: &Path, to: &Path) -> Result<(), Fault> {
         self.change("rename", to, || fs::rename(from, to))
     }
 
-    pub(super) fn remove_file(&self, path: &Path) -> Result<(), Fault> {
+    pub(crate) fn remove_file(&self, path: &Path) -> Result<(), Fault> {
         self.change("remove", path, || fs::remove_file(path))
     }
 
-    /// A folder with all that it holds, unless it is gone. Links in it are not followed.
-    pub(super) fn remove_tree(&self, path: &Path) -> Result<(), Fault> {
-        self.change("remove", path, || match fs::remove_dir_all(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            other => other,
+    /// A folder with all that it holds, or a file or a link, unless it is gone. Links are not followed.
+    ///
+    /// # Errors
+    /// A [`Fault`].
+    pub fn remove_tree(&self, path: &Path) -> Result<(), Fault> {
+        self.change("remove", path, || {
+            let removed = match fs::symlink_metadata(path) {
+                Ok(about) if about.is_dir() => fs::remove_dir_all(path),
+                Ok(_) => fs::remove_file(path),
+                Err(error) => Err(error),
+            };
+            match removed {
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                other => other,
+            }
         })
     }
 }
 
 /// Which file it is, in which state.
-pub(super) fn mark(about: &Metadata) -> (u64, u64, u64, i64, i64) {
+pub(crate) fn mark(about: &Metadata) -> (u64, u64, u64, i64, i64) {
     (about.dev(), about.ino(), about.size(), about.mtime(), about.mtime_nsec())
 }
