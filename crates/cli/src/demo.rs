@@ -55,11 +55,7 @@ fn arguments(voice: Voice, verb: DemoVerb) -> Result<Vec<OsString>, Failure> {
                 (_, Some(dir)) => arguments.extend(["--dir".into(), dir.into()]),
                 (None, None) => {}
                 (Some(_), None) => {
-                    return Err(Failure::new(
-                        "usage",
-                        "which simulated machine? Neither --dir nor STABLEHAND_WORLD names one; nothing was changed",
-                        "for example: stablehand demo fault session-changed-by-hand --dir /tmp/world",
-                    ));
+                    return Err(which_machine("stablehand demo fault session-changed-by-hand --dir /tmp/world"));
                 }
             }
             arguments.extend(name.map(OsString::from));
@@ -70,11 +66,37 @@ fn arguments(voice: Voice, verb: DemoVerb) -> Result<Vec<OsString>, Failure> {
                 }
             }
         }
+        DemoVerb::Release { dir, bad, megabytes, version } => {
+            arguments.push("release".into());
+            match (&version, dir) {
+                (_, Some(dir)) => arguments.extend(["--dir".into(), dir.into()]),
+                (None, None) => {}
+                (Some(version), None) => {
+                    return Err(which_machine(&format!("stablehand demo release {version} --dir /tmp/world")));
+                }
+            }
+            if let Some(bad) = bad {
+                arguments.push("--bad".into());
+                arguments.extend((!bad.is_empty()).then(|| bad.into()));
+            }
+            if let Some(megabytes) = megabytes {
+                arguments.extend(["--megabytes".into(), megabytes.to_string().into()]);
+            }
+            arguments.extend(version.map(OsString::from));
+        }
         DemoVerb::Sleep { seconds, dir } => {
             arguments.extend(["sleep".into(), "--dir".into(), dir.into(), seconds.to_string().into()]);
         }
     }
     Ok(arguments)
+}
+
+fn which_machine(example: &str) -> Failure {
+    Failure::new(
+        "usage",
+        "which simulated machine? Neither --dir nor STABLEHAND_WORLD names one; nothing was changed",
+        format!("for example: {example}"),
+    )
 }
 
 async fn simulator(program: &Path, arguments: &[OsString]) -> Result<i32, Failure> {

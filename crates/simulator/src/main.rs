@@ -14,12 +14,15 @@ mod clients;
 mod commands;
 mod demo;
 mod faults;
+mod first_start;
 mod http_probe;
 mod launchd;
 mod machine_memory;
 mod models;
+mod named;
 mod ports;
 mod process_table;
+mod releases;
 mod runner;
 mod serve;
 mod sockets;
@@ -30,16 +33,20 @@ mod world;
 use std::path::Path;
 use std::process::ExitCode;
 
-use world::World;
+use releases::flaw::Flaw;
+use world::{Os, World};
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args();
     let called_as = arguments.next().unwrap_or_default();
     let name = Path::new(&called_as).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    if !PARTS.contains(&name.as_str()) {
-        return demo::run();
-    }
     let arguments: Vec<String> = arguments.collect();
+    if !PARTS.contains(&name.as_str()) {
+        return match arguments.split_first() {
+            Some((verb, words)) if verb == first_start::VERB => first_start::run(words),
+            Some(_) | None => demo::run(),
+        };
+    }
     if name == "plutil" {
         return commands::plutil::run(&arguments).deliver();
     }
@@ -50,7 +57,7 @@ fn main() -> ExitCode {
 }
 
 /// Names under which this program plays a part of a world.
-const PARTS: [&str; 29] = [
+const PARTS: [&str; 30] = [
     "launchctl",
     "open",
     "xattr",
@@ -80,9 +87,13 @@ const PARTS: [&str; 29] = [
     "containerd-shim-runc-v2",
     "other-server",
     "bot",
+    "release-server",
 ];
 
 fn play(name: &str, world: World, arguments: &[String]) -> ExitCode {
+    if matches!(name, "Ollama" | "Squirrel" | "ollama") && world.ollama_flaw() == Some(Flaw::WillNotStart) {
+        return will_not_start(name, world.marker.os).deliver();
+    }
     match name {
         "launchctl" => commands::launchctl::run(&world, arguments).deliver(),
         "open" => commands::open::run(&world, arguments).deliver(),
@@ -112,7 +123,27 @@ fn play(name: &str, world: World, arguments: &[String]) -> ExitCode {
         "zsh" => demo::terminal::run(&world),
         "containerd-shim-runc-v2" => commands::docker::shim(&world),
         "bot" => clients::run(world, arguments),
+        "release-server" => releases::server::run(world),
         "other-server" => faults::stranger::run(&world),
         _ => ExitCode::FAILURE,
+    }
+}
+
+/// What the loader of the system says, and how it ends the program.
+fn will_not_start(name: &str, os: Os) -> wire::Reply {
+    match os {
+        Os::Macos => wire::Reply::failed(
+            134,
+            format!(
+                "dyld[{}]: Library not loaded: @rpath/libmlx.dylib\n  Reason: tried: no such file",
+                std::process::id()
+            ),
+        ),
+        Os::Linux => wire::Reply::failed(
+            127,
+            format!(
+                "{name}: error while loading shared libraries: libggml-base.so.0: cannot open shared object file: No such file or directory"
+            ),
+        ),
     }
 }

@@ -17,6 +17,7 @@ pub const OTHER: [&str; 2] = ["K7QX2D4M9B", "Developer ID Application: Example T
 struct Signer {
     team: String,
     authority: String,
+    notarised: bool,
 }
 
 /// What is wrong with a bundle.
@@ -86,8 +87,11 @@ pub fn spctl(_world: &World, arguments: &[String]) -> Reply {
         return Reply::failed(2, "System Policy Basic Usage:");
     };
     let reply = |code, text: String| Reply { code, stdout: String::new(), stderr: text };
-    let Signer { team, authority } = signer(path);
+    let Signer { team, authority, notarised } = signer(path);
     match inspect(Path::new(path)) {
+        Seal::Whole if !notarised => {
+            reply(3, format!("{path}: rejected\nsource=Unnotarized Developer ID\norigin={authority} ({team})\n"))
+        }
         Seal::Whole => {
             reply(0, format!("{path}: accepted\nsource=Notarized Developer ID\norigin={authority} ({team})\n"))
         }
@@ -116,6 +120,7 @@ fn signer(path: &str) -> Signer {
     Signer {
         team: named("team").unwrap_or_else(|| team.to_owned()),
         authority: named("authority").unwrap_or_else(|| authority.to_owned()),
+        notarised: named("notarised").is_none_or(|word| word != "no"),
     }
 }
 
@@ -160,10 +165,11 @@ fn inspect(path: &Path) -> Seal {
 }
 
 fn display(path: &str) -> String {
-    let Signer { team, authority } = signer(path);
+    let Signer { team, authority, notarised } = signer(path);
+    let ticket = if notarised { "Notarization Ticket=stapled\n" } else { "" };
     let executable = Path::new(path).join("Contents/MacOS/Ollama");
     format!(
-        "Executable={}\nIdentifier=com.electron.ollama\nFormat=app bundle with Mach-O universal (x86_64 arm64)\nCodeDirectory v=20500 size=632 flags=0x10000(runtime) hashes=9+7 location=embedded\nHash type=sha256 size=32\nCDHash=7d1f0a93c25be84460d3b9f1c8e25a7730b4e6d1\nSignature size=9046\nAuthority={authority} ({team})\nAuthority=Developer ID Certification Authority\nAuthority=Apple Root CA\nTimestamp=Aug 21, 2026 at 18:02:11\nNotarization Ticket=stapled\nInfo.plist entries=31\nTeamIdentifier={team}\nRuntime Version=15.5.0\nSealed Resources version=2 rules=13 files=214\nInternal requirements count=1 size=180\n",
+        "Executable={}\nIdentifier=com.electron.ollama\nFormat=app bundle with Mach-O universal (x86_64 arm64)\nCodeDirectory v=20500 size=632 flags=0x10000(runtime) hashes=9+7 location=embedded\nHash type=sha256 size=32\nCDHash=7d1f0a93c25be84460d3b9f1c8e25a7730b4e6d1\nSignature size=9046\nAuthority={authority} ({team})\nAuthority=Developer ID Certification Authority\nAuthority=Apple Root CA\nTimestamp=Aug 21, 2026 at 18:02:11\n{ticket}Info.plist entries=31\nTeamIdentifier={team}\nRuntime Version=15.5.0\nSealed Resources version=2 rules=13 files=214\nInternal requirements count=1 size=180\n",
         executable.display()
     )
 }
@@ -188,7 +194,7 @@ mod tests {
     #[test]
     fn requirements_name_the_team_and_the_identifier() {
         let [team, authority] = OLLAMA.map(str::to_owned);
-        let signer = Signer { team, authority };
+        let signer = Signer { team, authority, notarised: true };
         assert!(satisfies(&signer, "anchor apple generic"));
         assert!(satisfies(&signer, "identifier \"com.electron.ollama\" and leaf[subject.OU] = \"3MU9H2V9Y9\""));
         assert!(!satisfies(&signer, "identifier \"com.example\" and leaf[subject.OU] = \"3MU9H2V9Y9\""));

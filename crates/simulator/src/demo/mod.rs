@@ -13,6 +13,8 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 
 use crate::faults;
+use crate::releases;
+use crate::releases::flaw::Flaw;
 use crate::wire::Reply;
 use crate::world::{Os, Owner, WORLD_VARIABLE, World, layout};
 
@@ -76,6 +78,19 @@ enum Verb {
         ollama: String,
         /// Where to put it; must not exist.
         path: PathBuf,
+    },
+    /// Publishes a release of Ollama, or lists the ways in which one can be bad.
+    Release {
+        #[command(flatten)]
+        place: Place,
+        /// What is wrong with it; without a value, lists what can be.
+        #[arg(long, value_name = "KIND", num_args = 0..=1, default_missing_value = "")]
+        bad: Option<String>,
+        /// Size of the largest file in its archive.
+        #[arg(long, value_name = "N")]
+        megabytes: Option<u64>,
+        /// Its version.
+        version: Option<String>,
     },
     /// Lets the machine sleep: wall time goes on, awake time does not.
     Sleep {
@@ -141,7 +156,7 @@ fn obey(verb: Verb) -> Result<String> {
             start::start(&place.folder()?, &wish)
         }
         Verb::Stop { place } => stop::stop(&place.world()?),
-        Verb::Fault { name: None, .. } => Ok(faults::list()),
+        Verb::Fault { name: None, .. } => Ok(faults::Fault::list()),
         Verb::Fault { place, name: Some(name), model, seconds, times } => {
             let world = place.world()?;
             faults::raise(&world, &name, &faults::Details { model, seconds, times })
@@ -153,10 +168,28 @@ fn obey(verb: Verb) -> Result<String> {
             layout::install_bundle(&place.world()?, &path, &ollama)?;
             Ok(format!("built Ollama {ollama} at {}", path.display()))
         }
+        Verb::Release { place, bad, megabytes, version } => {
+            release(place, bad.as_deref(), megabytes, version.as_deref())
+        }
         Verb::Sleep { place, seconds } => sleep(&place.world()?, seconds),
         Verb::Status { place, watch: false } => Ok(format!("{:#}", status::status(&place.world()?))),
         Verb::Status { place, watch: true } => status::watch(&place.world()?),
     }
+}
+
+fn release(place: Place, bad: Option<&str>, megabytes: Option<u64>, version: Option<&str>) -> Result<String> {
+    let flaw = match (bad, version) {
+        (None, _) => None,
+        (Some(_), None) => return Ok(Flaw::list()),
+        (Some(name), Some(_)) => match Flaw::named(name) {
+            Some(flaw) => Some(flaw),
+            None => bail!("no release is bad in the way {name:?}; nothing was published, `--bad` alone lists the ways"),
+        },
+    };
+    let Some(version) = version else {
+        bail!("which version? Nothing was published");
+    };
+    releases::publish(&place.world()?, version, flaw, megabytes)
 }
 
 fn sleep(world: &World, seconds: f64) -> Result<String> {

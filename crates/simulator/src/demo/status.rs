@@ -74,6 +74,7 @@ pub fn status(world: &World) -> Value {
         "shim": pids(|process| process.name() == "Squirrel"),
         "serve": pids(Process::is_serve),
         "manager": pids(|process| matches!(process.name(), "launchd" | "systemd")),
+        "releases": pids(|process| process.name() == "release-server"),
         "runners": runners,
         "clients": clients,
         "work": ledger::shown(world),

@@ -2,6 +2,7 @@
 
 pub mod app;
 pub mod machine;
+pub mod network;
 pub mod runners;
 pub mod server;
 pub mod session;
@@ -12,6 +13,7 @@ use anyhow::{Result, bail};
 use serde_json::{Value, json};
 
 use crate::machine_memory;
+use crate::named::named;
 use crate::world::{Os, World, notes};
 use work::Site;
 
@@ -26,101 +28,74 @@ pub struct Details {
     pub times: Option<u64>,
 }
 
-macro_rules! faults {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal: $words:literal,)+) => {
-        /// A fault.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Fault {
-            $(#[doc = $words] $variant,)+
-        }
-
-        impl Fault {
-            /// Every fault, in the order in which they are listed.
-            pub const ALL: &[Self] = &[$(Self::$variant,)+];
-
-            /// The name it is raised by.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $name,)+
-                }
-            }
-
-            /// One line about it.
-            pub fn words(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $words,)+
-                }
-            }
-        }
-    };
-}
-
-faults! {
-    SessionChangedByHand = "session-changed-by-hand": "someone sets NUM_PARALLEL 7, MAX_LOADED_MODELS 5 and MAX_QUEUE 99 by hand and restarts Ollama (on Linux: in Stablehand's own drop-in, or override.conf if there is none)",
-    LaterDropIn = "later-drop-in": "Linux: someone sets the same values in zzz-local.conf, which beats every other drop-in, and restarts Ollama",
-    Open600Twice = "open-600-twice": "the next two starts through open fail with error -600",
-    OpenActivatesDyingApp = "open-activates-dying-app": "the next start through open says nothing, exits 0 and starts nothing",
-    Bootstrap5AfterBootout = "bootstrap-5-after-bootout": "a job drains for 4 s after bootout and cannot be bootstrapped meanwhile (lasting)",
-    Bootout36 = "bootout-36": "bootout answers 36 although it goes on (lasting)",
-    NoGuiSession = "no-gui-session": "nobody is at the screen: managername Background, no GUI domain (lasting)",
-    SetenvDenied = "setenv-denied": "launchctl setenv is not privileged (lasting)",
-    AgentDisabled = "agent-disabled": "Stablehand's agents are switched off in the background items (lasting)",
-    SlowQuit = "slow-quit": "the app takes 30 s to quit on SIGTERM (lasting)",
-    GuiIgnoresSigterm = "gui-ignores-sigterm": "the app ignores every signal it could quit by (lasting)",
-    ServeIgnoresSigint = "serve-ignores-sigint": "the server ignores SIGINT (lasting)",
-    OrphanServe = "orphan-serve": "the app is killed and its server stays behind with the port",
-    OrphanRunner = "orphan-runner": "the server is killed and its runner stays behind with the memory",
-    CliResurrectsApp = "cli-resurrects-app": "the command line opens the app again as soon as it is gone, with today's session values (once)",
-    LostLoginRace = "lost-login-race": "a new login in which the app starts before the agents run",
-    CrashLoop = "crash-loop": "the server exits 2 at each start, from now on (lasting)",
-    SlowStart = "slow-start": "from the next start on, the server's port is open 20 s before it answers (lasting)",
-    StartNeverAnswers = "start-never-answers": "from the next start on, the server's port is open and never answers (lasting)",
-    StartHangsOnce = "start-hangs-once": "the next start of the server never answers, the one after does",
-    PortStranger = "port-stranger": "another program takes the port while Ollama is away (lasting)",
-    TwoOllamas = "two-ollamas": "a second copy of the app and a Homebrew service fight for the port",
-    AppOverridesContext = "app-overrides-context": "the app's own settings set the context to 65536 (lasting)",
-    ExposeOn = "expose-on": "\"Expose to network\" is switched on in the app (lasting)",
-    ConfigLineMissing = "config-line-missing": "the server's log is gone and cannot be written (lasting)",
-    RenameEperm = "rename-eperm": "apps may not be moved or changed: App Management refuses (lasting)",
-    AppQuarantined = "app-quarantined": "Homebrew marked the app with com.apple.quarantine, and nobody has approved it (lasting)",
-    AppSignedByOthers = "app-signed-by-others": "the app is sealed and notarised, and signed by another team (lasting)",
-    AppSealBroken = "app-seal-broken": "a sealed file of the app is missing (lasting)",
-    AppUnsigned = "app-unsigned": "the app is not signed at all (lasting)",
-    PkexecRefused = "pkexec-refused": "the person refuses to give root's rights (lasting)",
-    BadLogFormat2025 = "bad-log-format-2025": "the server logs in the format of early 2025, from now on (lasting)",
-    MemoryPressure = "memory-pressure": "memory is critically short and swap grows (lasting)",
-    RunnerStuck = "runner-stuck": "the runner's decode loop stands still while its HTTP side lives",
-    RunnerStopped = "runner-stopped": "the runner is stopped by SIGSTOP",
-    RunnerBusyLoop = "runner-busy-loop": "the runner burns CPU without any progress",
-    RunnerEmptyReplies = "runner-empty-replies": "the runner's GPU was reset: every request is an empty success of one token",
-    RunnerHttpDead = "runner-http-dead": "the runner's HTTP side answers nothing more; its process and its decode loop live",
-    RunnerKilled = "runner-killed": "the runner is killed; the server goes on listing it",
-    StoppingForEver = "stopping-for-ever": "a request hangs in the runner and its model is told to unload: it is listed as stopping and never goes",
-    SchedulerBlocked = "scheduler-blocked": "the server's scheduler blocks: /api/version answers, /api/ps and whatever needs a model never do",
-    ServeCorrupt = "serve-corrupt": "every runner of this server is ten times slower and breaks at its second request",
-    ServerSilent = "server-silent": "the server's port is open and nothing is answered, not even an answer that was begun",
-    SlowSwapping = "slow-swapping": "the machine pages: swap-ins and swap-outs grow every second and runners are ten times slower (lasting)",
-    UnexpectedModel = "unexpected-model": "a client loads another model (gemma4:26b, or the one that is named)",
-    WorkSteady = "work-steady": "healthy: one client that generates all the time, until work-stop",
-    WorkLongPrefill = "work-long-prefill": "healthy: a prompt that takes 11 minutes until its first token",
-    WorkFirstPromptSwapping = "work-first-prompt-swapping": "healthy: the first prompt of a fresh runner while the machine pages; its first batch takes 3 minutes",
-    WorkImage = "work-image": "healthy: an image that is encoded for 2 minutes before the first prompt token",
-    WorkFourSlots = "work-four-slots": "healthy: a prompt of 47,000 tokens beside three clients that generate, in four slots (needs NUM_PARALLEL 4)",
-    WorkStalledClient = "work-stalled-client": "healthy: a client that stops reading in the middle of a long answer",
-    WorkLongLoad = "work-long-load": "healthy: a model whose load takes 5 minutes",
-    WorkQueue = "work-queue": "healthy: 200 requests for one model at the same time",
-    WorkStop = "work-stop": "ends every client and what its work asked for",
-    Clear = "clear": "takes every lasting fault back",
-}
-
-/// All names with one line each.
-pub fn list() -> String {
-    Fault::ALL.iter().map(|fault| format!("{:<27} {}\n", fault.name(), fault.words())).collect()
+named! {
+    /// A fault.
+    pub enum Fault {
+        SessionChangedByHand = "session-changed-by-hand": "someone sets NUM_PARALLEL 7, MAX_LOADED_MODELS 5 and MAX_QUEUE 99 by hand and restarts Ollama (on Linux: in Stablehand's own drop-in, or override.conf if there is none)",
+        LaterDropIn = "later-drop-in": "Linux: someone sets the same values in zzz-local.conf, which beats every other drop-in, and restarts Ollama",
+        Open600Twice = "open-600-twice": "the next two starts through open fail with error -600",
+        OpenActivatesDyingApp = "open-activates-dying-app": "the next start through open says nothing, exits 0 and starts nothing",
+        Bootstrap5AfterBootout = "bootstrap-5-after-bootout": "a job drains for 4 s after bootout and cannot be bootstrapped meanwhile (lasting)",
+        Bootout36 = "bootout-36": "bootout answers 36 although it goes on (lasting)",
+        NoGuiSession = "no-gui-session": "nobody is at the screen: managername Background, no GUI domain (lasting)",
+        SetenvDenied = "setenv-denied": "launchctl setenv is not privileged (lasting)",
+        AgentDisabled = "agent-disabled": "Stablehand's agents are switched off in the background items (lasting)",
+        SlowQuit = "slow-quit": "the app takes 30 s to quit on SIGTERM (lasting)",
+        GuiIgnoresSigterm = "gui-ignores-sigterm": "the app ignores every signal it could quit by (lasting)",
+        ServeIgnoresSigint = "serve-ignores-sigint": "the server ignores SIGINT (lasting)",
+        OrphanServe = "orphan-serve": "the app is killed and its server stays behind with the port",
+        OrphanRunner = "orphan-runner": "the server is killed and its runner stays behind with the memory",
+        CliResurrectsApp = "cli-resurrects-app": "the command line opens the app again as soon as it is gone, with today's session values (once)",
+        LostLoginRace = "lost-login-race": "a new login in which the app starts before the agents run",
+        CrashLoop = "crash-loop": "the server exits 2 at each start, from now on (lasting)",
+        SlowStart = "slow-start": "from the next start on, the server's port is open 20 s before it answers (lasting)",
+        StartNeverAnswers = "start-never-answers": "from the next start on, the server's port is open and never answers (lasting)",
+        StartHangsOnce = "start-hangs-once": "the next start of the server never answers, the one after does",
+        PortStranger = "port-stranger": "another program takes the port while Ollama is away (lasting)",
+        TwoOllamas = "two-ollamas": "a second copy of the app and a Homebrew service fight for the port",
+        AppOverridesContext = "app-overrides-context": "the app's own settings set the context to 65536 (lasting)",
+        ExposeOn = "expose-on": "\"Expose to network\" is switched on in the app (lasting)",
+        ConfigLineMissing = "config-line-missing": "the server's log is gone and cannot be written (lasting)",
+        RenameEperm = "rename-eperm": "apps may not be moved or changed: App Management refuses (lasting)",
+        AppQuarantined = "app-quarantined": "Homebrew marked the app with com.apple.quarantine, and nobody has approved it (lasting)",
+        AppSignedByOthers = "app-signed-by-others": "the app is sealed and notarised, and signed by another team (lasting)",
+        AppSealBroken = "app-seal-broken": "a sealed file of the app is missing (lasting)",
+        AppUnsigned = "app-unsigned": "the app is not signed at all (lasting)",
+        PkexecRefused = "pkexec-refused": "the person refuses to give root's rights (lasting)",
+        BadLogFormat2025 = "bad-log-format-2025": "the server logs in the format of early 2025, from now on (lasting)",
+        MemoryPressure = "memory-pressure": "memory is critically short and swap grows (lasting)",
+        RunnerStuck = "runner-stuck": "the runner's decode loop stands still while its HTTP side lives",
+        RunnerStopped = "runner-stopped": "the runner is stopped by SIGSTOP",
+        RunnerBusyLoop = "runner-busy-loop": "the runner burns CPU without any progress",
+        RunnerEmptyReplies = "runner-empty-replies": "the runner's GPU was reset: every request is an empty success of one token",
+        RunnerHttpDead = "runner-http-dead": "the runner's HTTP side answers nothing more; its process and its decode loop live",
+        RunnerKilled = "runner-killed": "the runner is killed; the server goes on listing it",
+        StoppingForEver = "stopping-for-ever": "a request hangs in the runner and its model is told to unload: it is listed as stopping and never goes",
+        SchedulerBlocked = "scheduler-blocked": "the server's scheduler blocks: /api/version answers, /api/ps and whatever needs a model never do",
+        ServeCorrupt = "serve-corrupt": "every runner of this server is ten times slower and breaks at its second request",
+        ServerSilent = "server-silent": "the server's port is open and nothing is answered, not even an answer that was begun",
+        SlowSwapping = "slow-swapping": "the machine pages: swap-ins and swap-outs grow every second and runners are ten times slower (lasting)",
+        UnexpectedModel = "unexpected-model": "a client loads another model (gemma4:26b, or the one that is named)",
+        WorkSteady = "work-steady": "healthy: one client that generates all the time, until work-stop",
+        WorkLongPrefill = "work-long-prefill": "healthy: a prompt that takes 11 minutes until its first token",
+        WorkFirstPromptSwapping = "work-first-prompt-swapping": "healthy: the first prompt of a fresh runner while the machine pages; its first batch takes 3 minutes",
+        WorkImage = "work-image": "healthy: an image that is encoded for 2 minutes before the first prompt token",
+        WorkFourSlots = "work-four-slots": "healthy: a prompt of 47,000 tokens beside three clients that generate, in four slots (needs NUM_PARALLEL 4)",
+        WorkStalledClient = "work-stalled-client": "healthy: a client that stops reading in the middle of a long answer",
+        WorkLongLoad = "work-long-load": "healthy: a model whose load takes 5 minutes",
+        WorkQueue = "work-queue": "healthy: 200 requests for one model at the same time",
+        WorkStop = "work-stop": "ends every client and what its work asked for",
+        NoNetwork = "no-network": "the server that the releases come from is not reached (lasting)",
+        RateLimited = "rate-limited": "the releases are refused with 403 for ten minutes: too many questions from this address (lasting)",
+        TooManyRequests = "too-many-requests": "the releases are refused with 429, to be asked again in a minute (lasting)",
+        ReleasesFail = "releases-fail": "the server that the releases come from answers 502 (lasting)",
+        Clear = "clear": "takes every lasting fault back",
+    }
 }
 
 /// Raises the fault of that name and returns when its effect is complete.
 pub fn raise(world: &World, name: &str, details: &Details) -> Result<String> {
-    let Some(fault) = Fault::ALL.iter().copied().find(|fault| fault.name() == name) else {
+    let Some(fault) = Fault::named(name) else {
         bail!("there is no fault {name}; nothing was changed, `fault` without a name lists them");
     };
     let lasting = |parameters: &Value, said: &str| -> Result<String> {
@@ -209,6 +184,13 @@ pub fn raise(world: &World, name: &str, details: &Details) -> Result<String> {
         Fault::WorkLongLoad => Site::new(world, fault, details)?.long_load(),
         Fault::WorkQueue => Site::new(world, fault, details)?.queue(),
         Fault::WorkStop => work::stop(world),
+        Fault::NoNetwork => network::go(world),
+        Fault::RateLimited => {
+            let until = world.clock.wall_ms() / 1000 + details.seconds.unwrap_or(600) as i64;
+            lasting(&json!({ "until_unix_seconds": until }), "the releases are refused: too many questions")
+        }
+        Fault::TooManyRequests => lasting(&seconds(60), "the releases are refused: too many requests"),
+        Fault::ReleasesFail => lasting(&json!({}), "the releases fail"),
         Fault::Clear => clear(world),
     }
 }
@@ -242,6 +224,7 @@ fn clear(world: &World) -> Result<String> {
             Fault::AppQuarantined => app::release(world)?,
             Fault::AppSignedByOthers | Fault::AppSealBroken | Fault::AppUnsigned => app::sign_again(world)?,
             Fault::RunnerStopped => runners::go_on(world),
+            Fault::NoNetwork => network::come(world)?,
             Fault::MemoryPressure | Fault::SlowSwapping => machine_memory::keep_counters(world, fault),
             // Work ends when it is told to.
             Fault::WorkSteady
@@ -285,6 +268,9 @@ fn clear(world: &World) -> Result<String> {
             | Fault::ServeCorrupt
             | Fault::ServerSilent
             | Fault::UnexpectedModel
+            | Fault::RateLimited
+            | Fault::TooManyRequests
+            | Fault::ReleasesFail
             | Fault::Clear => {}
         }
         notes::clear(world, fault);
@@ -304,6 +290,6 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);
-        assert_eq!(list().lines().count(), count);
+        assert_eq!(Fault::list().lines().count(), count);
     }
 }

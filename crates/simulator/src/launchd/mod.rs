@@ -20,6 +20,7 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::releases::keeper;
 use crate::wire::{self, Reply};
 use crate::world::World;
 use jobs::Job;
@@ -102,6 +103,7 @@ pub fn run(world: World) -> ExitCode {
 async fn live(world: World) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let _hangup = signal(SignalKind::hangup())?;
+    keeper::keep(World::open(&world.dir)?, keeper::bind(&world)?);
     let listener = wire::listen(&world, SERVICE).await?;
     let disabled = domain::read_disabled(&world);
     let shared: Shared = Rc::new(RefCell::new(Launchd {

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::faults::Fault;
+use crate::releases::flaw::Flaw;
 use crate::world::{World, notes};
 
 /// How long a look at the notes is trusted, in real time.
@@ -61,6 +62,8 @@ pub enum HttpDies {
 pub struct Watch {
     last: Mutex<Option<Look>>,
     server: u32,
+    /// The release that it belongs to does not work.
+    generates_nothing: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -71,10 +74,10 @@ struct Look {
 }
 
 impl Watch {
-    /// For the process that asks. Its parent is the server that it belongs to.
-    pub fn new() -> Self {
+    /// For the process that asks, of a release with that flaw. Its parent is the server that it belongs to.
+    pub fn new(flaw: Option<Flaw>) -> Self {
         let server = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs());
-        Self { last: Mutex::new(None), server }
+        Self { last: Mutex::new(None), server, generates_nothing: flaw == Some(Flaw::GeneratesNothing) }
     }
 
     /// The condition, a few milliseconds old at most. Little is done where
@@ -107,7 +110,8 @@ impl Watch {
         ]
         .into_iter()
         .find(|(fault, _)| mine(*fault).is_some())
-        .map(|(_, failing)| failing);
+        .map(|(_, failing)| failing)
+        .or_else(|| self.generates_nothing.then_some(Failing::EmptyReplies));
         let corrupt = notes::raised_for(world, Fault::ServeCorrupt, self.server).is_some();
         let first_prompt = mine(Fault::WorkFirstPromptSwapping);
         let paging = first_prompt.is_some() || notes::is_raised(world, Fault::SlowSwapping);

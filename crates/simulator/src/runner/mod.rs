@@ -226,7 +226,7 @@ fn new(world: World, model: Model, arguments: &Arguments) -> Runner {
         metrics,
         asks_the_loop: generation(&world.ollama_version()) < INSTANT_SLOTS,
         work: Notify::new(),
-        watch: Watch::new(),
+        watch: Watch::new(world.ollama_flaw()),
         record: Mutex::new(record),
         http_dead: AtomicBool::new(false),
         world,

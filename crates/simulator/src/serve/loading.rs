@@ -83,7 +83,7 @@ async fn start(scheduler: &Scheduler, want: &Want, context: u64, slots: u64) -> 
     let engine = Engine::of(scheduler, want);
     let word = engine.words();
     let (program, arguments) = command_line(scheduler, want, context, slots, port, engine)
-        .map_err(|error| plain(format!("unable to find the runner: {error}")))?;
+        .map_err(|error| plain(format!("error starting {word}: {error}")))?;
     announce(scheduler, want, &program, &arguments, port, engine);
 
     let began = Instant::now();
@@ -241,11 +241,15 @@ fn command_line(
         folder.join("../lib/ollama/llama-server"),
         folder.join("../libexec/lib/ollama/llama-server"),
     ];
-    let program = candidates
-        .iter()
-        .find(|candidate| candidate.is_file())
-        .ok_or_else(|| std::io::Error::other("no llama-server beside ollama"))?
-        .canonicalize()?;
+    let program = candidates.iter().find(|candidate| candidate.is_file()).ok_or_else(|| {
+        // `llm/llama_server.go`, FindLlamaServer
+        let checked: Vec<String> = candidates.iter().map(|path| path.display().to_string()).collect();
+        std::io::Error::other(format!(
+            "llama-server binary not found (checked: {}). Run 'cmake -S llama/server --preset cpu && cmake --build --preset cpu' first",
+            checked.join(", ")
+        ))
+    })?;
+    let program = program.canonicalize()?;
     let environment = &scheduler.environment;
     let mut arguments: Vec<String> = [
         "--model",

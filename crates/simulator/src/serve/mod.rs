@@ -22,12 +22,16 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::faults::Fault;
 use crate::http_probe;
+use crate::releases::flaw::Flaw;
 use crate::wire::Reply;
 use crate::world::{Os, World, moments, notes};
 use environment::Environment;
 use library::Library;
 use log::Log;
 use scheduler::Scheduler;
+
+/// What a server says that is not the version it was released as.
+const OTHER_VERSION: &str = "0.21.2";
 
 /// World time between the open port and the first answer: the search for GPUs.
 const DISCOVERY: Duration = Duration::from_millis(400);
@@ -115,12 +119,20 @@ fn serve(world: World) -> ExitCode {
 async fn live(world: Arc<World>) -> ExitCode {
     let mac = world.marker.os == Os::Macos;
     let home = world.home().display().to_string();
-    let environment = Environment::read(|key| std::env::var(key).ok(), world.marker.port, &home, mac);
+    let flaw = world.ollama_flaw();
+    let heeded = |key: &str| {
+        flaw != Some(Flaw::LosesSettings) || matches!(key, "OLLAMA_HOST" | "OLLAMA_MODELS" | "OLLAMA_ORIGINS")
+    };
+    let lookup = |key: &str| std::env::var(key).ok().filter(|_| heeded(key));
+    let environment = Environment::read(lookup, world.marker.port, &home, mac);
     let log = Log::new(Arc::clone(&world), environment.debug);
-    let version = world.ollama_version();
+    let version = match flaw {
+        Some(Flaw::WrongVersion) => OTHER_VERSION.to_owned(),
+        Some(_) | None => world.ollama_version(),
+    };
     let library = Library::new(&environment.models);
     announce(&world, &environment, &library, &log);
-    if notes::is_raised(&world, Fault::CrashLoop) {
+    if notes::is_raised(&world, Fault::CrashLoop) || flaw == Some(Flaw::ServerCrashes) {
         return Reply::failed(2, "panic: runtime error: invalid memory address or nil pointer dereference").deliver();
     }
     let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
@@ -152,7 +164,8 @@ async fn live(world: Arc<World>) -> ExitCode {
     });
     let serving = async {
         discover(&server).await;
-        if notes::is_raised(&world, Fault::StartNeverAnswers) || notes::consume(&world, Fault::StartHangsOnce) {
+        let silent = flaw == Some(Flaw::NeverAnswers) || notes::is_raised(&world, Fault::StartNeverAnswers);
+        if silent || notes::consume(&world, Fault::StartHangsOnce) {
             std::future::pending::<()>().await;
         }
         listening::answer(listener, native::router(server)).await;

@@ -19,6 +19,7 @@ use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::launchd::jobs::output;
+use crate::releases::keeper;
 use crate::wire::{self, Reply};
 use crate::world::{Owner, World, notes};
 use units::Unit;
@@ -118,6 +119,7 @@ pub fn run(world: World) -> ExitCode {
 async fn live(world: World) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let _hangup = signal(SignalKind::hangup())?;
+    keeper::keep(World::open(&world.dir)?, keeper::bind(&world)?);
     let listener = wire::listen(&world, SERVICE).await?;
     let kernel = World::open(&world.dir)?;
     let shared: Shared = Rc::new(RefCell::new(Systemd {

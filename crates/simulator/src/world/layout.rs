@@ -7,8 +7,11 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::clock::ClockFile;
-use super::{MARKER, Marker, Os, Owner, World, generation, write_whole};
+use super::{MARKER, Marker, Os, Owner, World, write_whole};
 use crate::models::{self, Format, Model};
+use crate::releases::contents::{self, FLAW};
+use crate::releases::flaw::Flaw;
+use crate::releases::{Release, keeper};
 
 /// Where the master copy of the multi-call program lies.
 pub const PROGRAM: &str = ".sim/stablehand-sim";
@@ -59,6 +62,7 @@ pub fn create(dir: &Path, marker: &Marker, owner: Owner, speed: f64) -> Result<W
         })
         .collect();
     install_models(&world, &models)?;
+    install_program(&world, &world.path(keeper::PROGRAM))?;
     match marker.os {
         Os::Macos => create_macos(&world, owner)?,
         Os::Linux => create_linux(&world, owner)?,
@@ -66,53 +70,29 @@ pub fn create(dir: &Path, marker: &Marker, owner: Owner, speed: f64) -> Result<W
     Ok(world)
 }
 
-/// Puts a program file at `path`: another name of the master copy where the
+/// Puts a program file at `path`, in one go: another name of the master copy where the
 /// system tells processes apart by the name they were started by, else a copy.
 pub fn install_program(world: &World, path: &Path) -> Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
     let master = world.dir.join(PROGRAM);
-    // Never written over: the old file may be another name of the master.
-    if path.exists() {
-        std::fs::remove_file(path)?;
-    }
-    let linked = std::env::consts::OS != "macos" && std::fs::hard_link(&master, path).is_ok();
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let neighbour = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let linked = std::env::consts::OS != "macos" && std::fs::hard_link(&master, &neighbour).is_ok();
     if !linked {
-        std::fs::copy(&master, path).with_context(|| format!("cannot create {}", path.display()))?;
+        std::fs::copy(&master, &neighbour).with_context(|| format!("cannot create {}", path.display()))?;
     }
+    // Never written over: the old file may be another name of the master.
+    std::fs::rename(&neighbour, path).with_context(|| format!("cannot create {}", path.display()))?;
+    // Where the old file was the same one under another name, a rename leaves both (rename(2)).
+    let _ = std::fs::remove_file(neighbour);
     Ok(())
 }
 
 /// Builds an Ollama.app of `version` at `bundle`.
 pub fn install_bundle(world: &World, bundle: &Path, version: &str) -> Result<()> {
-    let contents = bundle.join("Contents");
-    install_program(world, &contents.join("MacOS/Ollama"))?;
-    install_program(world, &contents.join("Resources/ollama"))?;
-    if generation(version) >= (0, 30) {
-        install_program(world, &contents.join("Resources/llama-server"))?;
-    }
-    let framework = contents.join("Frameworks/Squirrel.framework");
-    install_program(world, &framework.join("Versions/A/Squirrel"))?;
-    symlink("A", framework.join("Versions/Current"))?;
-    symlink("Versions/Current/Squirrel", framework.join("Squirrel"))?;
-    write_whole(&contents.join("PkgInfo"), b"APPL????")?;
-    write_whole(
-        &contents.join("Info.plist"),
-        property_list(&[
-            ("CFBundleExecutable", "Ollama"),
-            ("CFBundleIdentifier", "com.electron.ollama"),
-            ("CFBundleName", "Ollama"),
-            ("CFBundlePackageType", "APPL"),
-            ("CFBundleShortVersionString", version),
-            ("CFBundleVersion", version),
-            ("LSMinimumSystemVersion", "14.0"),
-        ])
-        .as_bytes(),
-    )?;
-    seal(bundle, version, None)?;
-    write_whole(&contents.join("Library/LaunchAgents/com.ollama.ollama.plist"), LOGIN_ITEM.as_bytes())?;
-    Ok(())
+    contents::put(world, bundle, &contents::bundle(&Release::sound(version, 0)))
 }
 
 /// Where a bundle keeps its seal.
@@ -120,22 +100,20 @@ pub const SEAL: &str = "Contents/_CodeSignature/CodeResources";
 
 /// Seals a bundle, in the name of a team and its authority or of Ollama's developer.
 pub fn seal(bundle: &Path, version: &str, signer: Option<[&str; 2]>) -> Result<()> {
-    let mut entries = vec![("sealed", version)];
-    if let Some([team, authority]) = signer {
-        entries.extend([("team", team), ("authority", authority)]);
-    }
-    write_whole(&bundle.join(SEAL), property_list(&entries).as_bytes())
+    write_whole(&bundle.join(SEAL), contents::seal(version, signer, true).as_bytes())
 }
 
-/// The version a program file belongs to, from its surroundings.
-pub fn version_of_program(executable: &Path) -> Option<String> {
+/// The version a program file belongs to, from its surroundings, and what is wrong with it.
+pub fn version_of_program(executable: &Path) -> Option<(String, Option<Flaw>)> {
+    let flaw_in = |folder: PathBuf| Flaw::named(std::fs::read_to_string(folder.join(FLAW)).ok()?.trim());
     for folder in executable.ancestors().skip(1).take(7) {
         if let Some(version) = version_of_bundle(folder) {
-            return Some(version);
+            return Some((version, flaw_in(folder.join("Contents/Resources"))));
         }
-        for name in ["version", "lib/ollama/version", "libexec/lib/ollama/version"] {
-            if let Ok(text) = std::fs::read_to_string(folder.join(name)) {
-                return Some(text.trim().to_owned());
+        for libraries in ["", "lib/ollama", "libexec/lib/ollama"] {
+            let libraries = folder.join(libraries);
+            if let Ok(text) = std::fs::read_to_string(libraries.join("version")) {
+                return Some((text.trim().to_owned(), flaw_in(libraries)));
             }
         }
         if folder.join(MARKER).exists() {
@@ -164,12 +142,7 @@ pub fn brew_plist(world: &World) -> (String, PathBuf) {
 pub fn install_brew(world: &World, version: &str) -> Result<()> {
     let prefix = world.path("/opt/homebrew");
     let keg = prefix.join("Cellar/ollama").join(version);
-    install_program(world, &keg.join("bin/ollama"))?;
-    let libraries = keg.join("libexec/lib/ollama");
-    write_whole(&libraries.join("version"), version.as_bytes())?;
-    if generation(version) >= (0, 30) {
-        install_program(world, &libraries.join("llama-server"))?;
-    }
+    contents::put(world, &keg, &contents::keg(&Release::sound(version, 0)))?;
     std::fs::create_dir_all(prefix.join("opt"))?;
     std::fs::create_dir_all(prefix.join("var/log"))?;
     let opt = prefix.join("opt/ollama");
@@ -224,12 +197,7 @@ fn create_linux(world: &World, owner: Owner) -> Result<()> {
     install_program(world, &world.path("/bin/zsh"))?;
     install_program(world, &world.path("/usr/bin/containerd-shim-runc-v2"))?;
     let tool = world.path("/usr/local/bin/ollama");
-    install_program(world, &tool)?;
-    let libraries = world.path("/usr/local/lib/ollama");
-    write_whole(&libraries.join("version"), world.marker.ollama.as_bytes())?;
-    if generation(&world.marker.ollama) >= (0, 30) {
-        install_program(world, &libraries.join("llama-server"))?;
-    }
+    contents::put(world, &world.path("/usr/local"), &contents::tarball(&Release::sound(&world.marker.ollama, 0)))?;
     std::fs::create_dir_all(world.path("/etc/systemd/system"))?;
     std::fs::create_dir_all(world.home().join(".config/systemd/user"))?;
     let tool = tool.display();
@@ -339,32 +307,3 @@ fn weights_layers(model: &Model) -> Vec<(String, serde_json::Value)> {
         }
     }
 }
-
-fn property_list(entries: &[(&str, &str)]) -> String {
-    let body: String =
-        entries.iter().map(|(key, value)| format!("\t<key>{key}</key>\n\t<string>{value}</string>\n")).collect();
-    format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE plist PUBLIC \"-//Apple//DTD PLIST 1.0//EN\" \"http://www.apple.com/DTDs/PropertyList-1.0.dtd\">\n<plist version=\"1.0\">\n<dict>\n{body}</dict>\n</plist>\n"
-    )
-}
-
-const LOGIN_ITEM: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
-<!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
-<plist version="1.0">
-<dict>
-	<key>Label</key>
-	<string>com.ollama.ollama</string>
-	<key>BundleProgram</key>
-	<string>Contents/Frameworks/Squirrel.framework/Versions/A/Squirrel</string>
-	<key>ProgramArguments</key>
-	<array>
-		<string>Contents/Frameworks/Squirrel.framework/Versions/A/Squirrel</string>
-		<string>background</string>
-	</array>
-	<key>RunAtLoad</key>
-	<true/>
-	<key>LimitLoadToSessionType</key>
-	<string>Aqua</string>
-</dict>
-</plist>
-"#;

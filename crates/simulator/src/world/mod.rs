@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use clock::Clock;
 
+use crate::releases::flaw::Flaw;
+
 /// Name of the marker file in the root of a world.
 pub const MARKER: &str = "stablehand-world.json";
 
@@ -173,8 +175,17 @@ impl World {
     /// The version of the Ollama that the running program belongs to: its
     /// bundle's, its installation's, or the one the world was made with.
     pub fn ollama_version(&self) -> String {
+        self.own_release().0
+    }
+
+    /// What is wrong with the Ollama that the running program belongs to.
+    pub fn ollama_flaw(&self) -> Option<Flaw> {
+        self.own_release().1
+    }
+
+    fn own_release(&self) -> (String, Option<Flaw>) {
         let executable = std::env::current_exe().unwrap_or_default();
-        layout::version_of_program(&executable).unwrap_or_else(|| self.marker.ollama.clone())
+        layout::version_of_program(&executable).unwrap_or_else(|| (self.marker.ollama.clone(), None))
     }
 }
 

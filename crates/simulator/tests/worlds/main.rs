@@ -8,6 +8,7 @@ mod linux;
 mod memory;
 mod progress;
 mod queue;
+mod releases;
 mod runners;
 mod sandbox;
 mod server_faults;
