@@ -36,12 +36,23 @@ pub enum Verb {
     },
 }
 
+impl Verb {
+    /// Whether this runs the gateway.
+    pub fn is_gateway(&self) -> bool {
+        matches!(self, Self::Here(HereVerb::Serve { gateway: true }))
+    }
+}
+
 /// What to do on this machine, or on the simulated one that `STABLEHAND_WORLD` names.
 #[derive(Debug, Subcommand)]
 pub enum HereVerb {
     /// Run the daemon in the foreground.
     #[command(after_help = "Example: stablehand serve\n\nAt every login instead: stablehand install")]
-    Serve,
+    Serve {
+        /// Run the gateway instead: the front door for requests, as [gateway] in the configuration says.
+        #[arg(long)]
+        gateway: bool,
+    },
     /// Show the server, its owner, its settings and what is being done.
     #[command(after_help = "Example: stablehand status --watch\n\nExits 0 whenever the daemon answered.")]
     Status {
@@ -251,24 +262,6 @@ pub enum DemoVerb {
         /// How often, where it is counted: open-600-twice, work-queue.
         #[arg(long, value_name = "N")]
         times: Option<u64>,
-    },
-    /// Publish a release of Ollama on the machine's own release server.
-    #[command(after_help = "Example: stablehand demo release 0.25.0 --dir /tmp/world\n\n\
-                            stablehand demo release --bad will-not-start 0.25.0\n\
-                            stablehand demo release --bad")]
-    Release {
-        /// The folder; STABLEHAND_WORLD when it is not given.
-        #[arg(long, env = "STABLEHAND_WORLD")]
-        dir: Option<PathBuf>,
-        /// What is wrong with it; without a value, what can be is listed.
-        #[arg(long, value_name = "KIND", num_args = 0..=1, default_missing_value = "")]
-        bad: Option<String>,
-        /// Size of the largest file in its archive; 1 when it is not given.
-        #[arg(long, value_name = "N")]
-        megabytes: Option<u64>,
-        /// Its version.
-        #[arg(required_unless_present = "bad")]
-        version: Option<String>,
     },
     /// Make the machine sleep.
     #[command(after_help = "Example: stablehand demo sleep 28800 --dir /tmp/world")]

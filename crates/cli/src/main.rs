@@ -20,8 +20,13 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // A second worker, so that a read that the system delays (a dialog, a slow disk) does not silence the daemon.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = if arguments.verb.is_gateway() {
+        // It only hands bytes on, and one thread does that without handing them to another first.
+        tokio::runtime::Builder::new_current_thread().enable_all().build()
+    } else {
+        // A second worker, so that a read that the system delays (a dialog, a slow disk) does not silence the daemon.
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
+    };
     match runtime {
         Ok(runtime) => {
             let code = runtime.block_on(verbs::run(arguments));

@@ -54,7 +54,7 @@ pub async fn run(arguments: Arguments) -> ExitCode {
 async fn at(place: &Place, voice: Voice, verb: HereVerb) -> Result<ExitCode, Failure> {
     let client = Client::new(place.socket());
     match verb {
-        HereVerb::Serve => serve(place).await,
+        HereVerb::Serve { gateway } => serve(place, gateway).await,
         HereVerb::Status { watch: false } => status(&client, voice).await,
         HereVerb::Status { watch: true } => watch(&client, voice).await,
         HereVerb::Settings { verb } => settings(&client, voice, verb).await,
@@ -102,11 +102,15 @@ async fn at(place: &Place, voice: Voice, verb: HereVerb) -> Result<ExitCode, Fai
     }
 }
 
-async fn serve(place: &Place) -> Result<ExitCode, Failure> {
+async fn serve(place: &Place, gateway: bool) -> Result<ExitCode, Failure> {
     let filter = tracing_subscriber::EnvFilter::try_from_env("STABLEHAND_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
-    place.serve().await?;
+    if gateway {
+        stablehand_gateway::serve(place.machine().clone()).await?;
+    } else {
+        place.serve().await?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -304,13 +304,18 @@ pub fn parse(path: &Path, text: &str) -> Result<Configuration, Failure> {
             notifications(path, text, item, &mut configuration)?;
             continue;
         }
+        if key == "gateway" {
+            // The gateway reads its own, and says what is wrong with it.
+            continue;
+        }
         if key != "settings" {
             return Err(located(
                 path,
                 text,
                 key_span(&document, key),
                 &format!(
-                    "there is no section or key «{key}»; the sections are [settings], [recovery] and [notifications]"
+                    "there is no section or key «{key}»; the sections are [settings], [recovery], \
+                     [notifications] and [gateway]"
                 ),
             ));
         }

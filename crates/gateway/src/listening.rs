@@ -1,0 +1,196 @@
+//! Connections of clients: accepted, bounded, spoken with in HTTP/1.1 or HTTP/2, and closed so that the last answer
+//! arrives.
+
+use crate::front::{Ends, Front};
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+/// How many may knock before they are let in.
+const BACKLOG: u32 = 1_024;
+/// The pause after a connection that could not be accepted: out of file descriptors, mostly.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// What begins HTTP/2 with prior knowledge (RFC 9113 §3.4), and no request of HTTP/1.1.
+const PREFACE: &[u8; 4] = b"PRI ";
+/// The most headers of a message.
+const HEADERS_AT_MOST: usize = 200;
+/// How long, and how much, is read of a client that goes on sending after its last answer. Closing at once would
+/// destroy the answer on its way (RFC 9112 §9.6).
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 16 << 20;
+
+/// Whether the gateway goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It listens.
+    Open,
+    /// It listens no more, and answers what it has.
+    Retiring,
+    /// What waits is refused, what runs ends.
+    Stopping,
+}
+
+impl Phase {
+    async fn leaves_open(phase: &mut watch::Receiver<Self>) {
+        // Without a sender the gateway has ended.
+        let _ = phase.wait_for(|phase| *phase != Self::Open).await;
+    }
+
+    /// Waits until the gateway stops.
+    pub async fn stops(phase: &mut watch::Receiver<Self>) {
+        let _ = phase.wait_for(|phase| *phase == Self::Stopping).await;
+    }
+}
+
+/// Opens an address.
+///
+/// # Errors
+/// When the system refuses, mostly because somebody else listens there.
+pub fn open(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A server that has just left this port may still have connections that end.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Accepts connections until the gateway retires or stops.
+pub async fn accept(listener: TcpListener, front: Arc<Front>, room: Arc<Semaphore>, mut phase: watch::Receiver<Phase>) {
+    loop {
+        let place = tokio::select! {
+            place = room.clone().acquire_owned() => place,
+            () = Phase::leaves_open(&mut phase) => return,
+        };
+        let Ok(place) = place else { return };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = Phase::leaves_open(&mut phase) => return,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let (front, phase) = (front.clone(), phase.clone());
+                tokio::spawn(speak(stream, peer, front, place, phase));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn speak(
+    stream: TcpStream,
+    peer: SocketAddr,
+    front: Arc<Front>,
+    place: OwnedSemaphorePermit,
+    phase: watch::Receiver<Phase>,
+) {
+    let _place = place;
+    // Without it, small pieces of an answer wait for an acknowledgement.
+    if stream.set_nodelay(true).is_err() {
+        return;
+    }
+    let Ok(local) = stream.local_addr() else { return };
+    let ends = Ends { local, peer };
+    let patience = front.configuration.borrow().bounds.head;
+    match tokio::time::timeout(patience, begins_http2(&stream)).await {
+        Ok(Ok(true)) => http2(stream, ends, front, phase).await,
+        Ok(Ok(false)) => http1(stream, ends, front, phase).await,
+        // Nobody spoke, or the client has gone.
+        Ok(Err(_)) | Err(_) => {}
+    }
+}
+
+async fn begins_http2(stream: &TcpStream) -> io::Result<bool> {
+    let mut start = [0; PREFACE.len()];
+    loop {
+        let count = stream.peek(&mut start).await?;
+        if count == 0 || start[..count] != PREFACE[..count] {
+            return Ok(false);
+        }
+        if count == PREFACE.len() {
+            return Ok(true);
+        }
+        // A piece of four bytes: the system would tell of the same bytes again at once.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn http1(stream: TcpStream, ends: Ends, front: Arc<Front>, mut phase: watch::Receiver<Phase>) {
+    let bounds = front.configuration.borrow().bounds;
+    let service = service_fn(move |request| {
+        let front = front.clone();
+        async move { Ok::<_, Infallible>(front.answer(ends, request).await) }
+    });
+    let mut connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(bounds.head)
+        .max_headers(HEADERS_AT_MOST)
+        .max_header_size(bounds.head_bytes)
+        .auto_date_header(false)
+        .serve_connection(TokioIo::new(stream), service);
+    let ended = tokio::select! {
+        ended = &mut connection => ended,
+        () = Phase::stops(&mut phase) => {
+            std::pin::Pin::new(&mut connection).graceful_shutdown();
+            (&mut connection).await
+        }
+    };
+    if let Err(error) = &ended {
+        tracing::debug!(%error, peer = %ends.peer, "a connection ended");
+    }
+    linger(connection.into_parts().io.into_inner()).await;
+}
+
+async fn http2(stream: TcpStream, ends: Ends, front: Arc<Front>, mut phase: watch::Receiver<Phase>) {
+    let bounds = front.configuration.borrow().bounds;
+    let service = service_fn(move |request| {
+        let front = front.clone();
+        async move { Ok::<_, Infallible>(front.answer(ends, request).await) }
+    });
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_header_list_size(u32::try_from(bounds.head_bytes).unwrap_or(u32::MAX))
+        .keep_alive_interval(bounds.head)
+        .auto_date_header(false);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let ended = tokio::select! {
+        ended = &mut connection => ended,
+        () = Phase::stops(&mut phase) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, peer = %ends.peer, "a connection ended");
+    }
+}
+
+/// Lets the last answer arrive at a client that goes on sending.
+async fn linger(mut stream: TcpStream) {
+    if stream.shutdown().await.is_err() {
+        return;
+    }
+    let mut left = LINGER_BYTES;
+    let mut sink = [0; 4 << 10];
+    let _ = tokio::time::timeout(LINGER, async {
+        while let Ok(count @ 1..) = stream.read(&mut sink).await {
+            left = left.saturating_sub(count);
+            if left == 0 {
+                return;
+            }
+        }
+    })
+    .await;
+}

@@ -1,0 +1,414 @@
+//! The one task that owns the queue, and how the others talk to it.
+
+use stablehand_engine::admission::{
+    Admission, Costs, Effect, End, Event, Limits, Permit, Refusal, Snapshot, Start, Ticket, TicketId, Why,
+};
+use stablehand_engine::time::Awake;
+use stablehand_platform::clock::Clock;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// A way to the queue. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    wishes: mpsc::UnboundedSender<Wish>,
+    next_ticket: Arc<AtomicU64>,
+    changes: watch::Receiver<u64>,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub enum Decision {
+    /// It may be sent.
+    Admitted(Admitted),
+    /// It will not be sent.
+    Refused(Refusal),
+}
+
+/// A request that may be sent.
+#[derive(Debug)]
+pub struct Admitted {
+    /// To be given back.
+    pub held: Held,
+    /// How long it has waited.
+    pub waited: Duration,
+}
+
+/// The first answer to a request that has come.
+#[derive(Debug)]
+pub enum Arrival {
+    /// Decided at once.
+    Decided(Decision),
+    /// It waits.
+    Waits(Waiting),
+}
+
+/// A request that waits. Dropping it gives up its place.
+#[derive(Debug)]
+pub struct Waiting {
+    /// Its place when it came, from 1.
+    pub position: usize,
+    decision: oneshot::Receiver<Told>,
+    place: Place,
+}
+
+/// A permit. Dropping it tells that the client has gone.
+#[derive(Debug)]
+pub struct Held {
+    permit: Permit,
+    place: Place,
+}
+
+/// The number of a request in the queue, for as long as it is anywhere in it.
+#[derive(Debug)]
+struct Place {
+    ticket: TicketId,
+    queue: Queue,
+    left: bool,
+}
+
+/// What the owner tells of a ticket.
+#[derive(Debug)]
+enum Told {
+    Admitted { permit: Permit, waited: Duration },
+    Refused(Refusal),
+    Waits { position: usize, decision: oneshot::Receiver<Told> },
+}
+
+#[derive(Debug)]
+enum Wish {
+    Arrived {
+        ticket: Ticket,
+        told: oneshot::Sender<Told>,
+    },
+    PutBack {
+        ticket: TicketId,
+        permit: Permit,
+        told: oneshot::Sender<Told>,
+    },
+    Ended {
+        ticket: TicketId,
+        permit: Permit,
+        end: End,
+    },
+    Left(TicketId),
+    Event(Event),
+    /// An event whose effect somebody wants to know: whether there was any.
+    Asked {
+        event: Event,
+        done: oneshot::Sender<bool>,
+    },
+    Snapshot(oneshot::Sender<Snapshot>),
+    Costs(oneshot::Sender<Vec<(Arc<str>, Costs)>>),
+    Counts(oneshot::Sender<Counts>),
+}
+
+impl Queue {
+    /// Starts the owner.
+    pub fn start(limits: Limits, clock: Clock) -> Self {
+        let (wishes, inbox) = mpsc::unbounded_channel();
+        let (changed, changes) = watch::channel(0);
+        let owner = Owner {
+            admission: Admission::new(limits),
+            clock,
+            waiting: HashMap::new(),
+            about: HashMap::new(),
+            counts: Counts::default(),
+            changed,
+        };
+        tokio::spawn(owner.run(inbox));
+        Self { wishes, next_ticket: Arc::new(AtomicU64::new(1)), changes }
+    }
+
+    /// A number for a request.
+    pub fn number(&self) -> TicketId {
+        TicketId(self.next_ticket.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A request has come. `None` when the gateway ends.
+    pub async fn arrive(&self, ticket: Ticket) -> Option<Arrival> {
+        let (told, first) = oneshot::channel();
+        let place = Place { ticket: ticket.id, queue: self.clone(), left: false };
+        self.wishes.send(Wish::Arrived { ticket, told }).ok()?;
+        Some(match first.await.ok()? {
+            Told::Waits { position, decision } => Arrival::Waits(Waiting { position, decision, place }),
+            told => Arrival::Decided(decided(told, place)?),
+        })
+    }
+
+    /// Something has happened.
+    pub fn tell(&self, event: Event) {
+        // Without an owner the gateway ends, and nothing matters any more.
+        let _ = self.wishes.send(Wish::Event(event));
+    }
+
+    /// Something shall happen; says whether it had an effect.
+    pub async fn ask(&self, event: Event) -> bool {
+        let (done, answer) = oneshot::channel();
+        self.wishes.send(Wish::Asked { event, done }).is_ok() && answer.await.unwrap_or(false)
+    }
+
+    /// The queue as it stands.
+    pub async fn snapshot(&self) -> Option<Snapshot> {
+        self.look(Wish::Snapshot).await
+    }
+
+    /// What was measured.
+    pub async fn costs(&self) -> Option<Vec<(Arc<str>, Costs)>> {
+        self.look(Wish::Costs).await
+    }
+
+    /// What was counted.
+    pub async fn counts(&self) -> Option<Counts> {
+        self.look(Wish::Counts).await
+    }
+
+    /// Counts every change.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.clone()
+    }
+
+    async fn look<T>(&self, wish: impl FnOnce(oneshot::Sender<T>) -> Wish) -> Option<T> {
+        let (told, answer) = oneshot::channel();
+        self.wishes.send(wish(told)).ok()?;
+        answer.await.ok()
+    }
+}
+
+impl Waiting {
+    /// Waits for the decision. `None` when the gateway ends.
+    pub async fn decision(mut self) -> Option<Decision> {
+        let told = (&mut self.decision).await.ok()?;
+        decided(told, self.place)
+    }
+}
+
+impl Held {
+    /// The response has ended.
+    pub fn end(mut self, end: End) {
+        self.place.left = true;
+        // Without an owner the gateway ends, and nothing matters any more.
+        let _ = self.place.queue.wishes.send(Wish::Ended { ticket: self.place.ticket, permit: self.permit, end });
+    }
+
+    /// Nothing could be sent: the request waits again, in its old place.
+    pub fn put_back(self) -> Option<Waiting> {
+        let Self { permit, place } = self;
+        let (told, decision) = oneshot::channel();
+        place.queue.wishes.send(Wish::PutBack { ticket: place.ticket, permit, told }).ok()?;
+        Some(Waiting { position: 1, decision, place })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.left {
+            let _ = self.queue.wishes.send(Wish::Left(self.ticket));
+        }
+    }
+}
+
+fn decided(told: Told, mut place: Place) -> Option<Decision> {
+    match told {
+        Told::Admitted { permit, waited } => {
+            Some(Decision::Admitted(Admitted { held: Held { permit, place }, waited }))
+        }
+        Told::Refused(refusal) => {
+            place.left = true;
+            Some(Decision::Refused(refusal))
+        }
+        Told::Waits { .. } => None,
+    }
+}
+
+/// What was counted since the start.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// By lane, client and model.
+    pub served: std::collections::BTreeMap<(&'static str, Arc<str>, Arc<str>), Served>,
+    /// Requests that were not sent, by reason and lane.
+    pub refused: std::collections::BTreeMap<(&'static str, &'static str), u64>,
+    /// Admissions that loaded a model where there was room.
+    pub loads: u64,
+    /// Admissions that loaded a model in another one's place.
+    pub switches: u64,
+}
+
+/// What was counted of one kind of request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Served {
+    /// How often one was admitted.
+    pub admitted: u64,
+    /// How long they waited, in all.
+    pub waited: Duration,
+    /// How many have ended.
+    pub ended: u64,
+    /// How long they held their permits, in all.
+    pub served: Duration,
+}
+
+struct Owner {
+    admission: Admission,
+    clock: Clock,
+    /// Who is to be told of a ticket.
+    waiting: HashMap<TicketId, oneshot::Sender<Told>>,
+    /// Everybody in the queue.
+    about: HashMap<TicketId, About>,
+    counts: Counts,
+    changed: watch::Sender<u64>,
+}
+
+struct About {
+    key: (&'static str, Arc<str>, Arc<str>),
+    admitted: Option<Awake>,
+}
+
+/// The most kinds of requests that are counted apart; clients name themselves, and a name must not fill the memory.
+const KINDS_AT_MOST: usize = 512;
+
+impl Owner {
+    async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Wish>) {
+        loop {
+            let wish = match self.admission.deadline() {
+                None => inbox.recv().await,
+                Some((at, _)) => {
+                    let left = self.clock.real_span(at.since(self.clock.now().awake));
+                    tokio::select! {
+                        biased;
+                        wish = inbox.recv() => wish,
+                        () = tokio::time::sleep(left) => Some(Wish::Event(Event::Tick)),
+                    }
+                }
+            };
+            match wish {
+                Some(wish) => self.take(wish),
+                None => return,
+            }
+        }
+    }
+
+    fn take(&mut self, wish: Wish) {
+        match wish {
+            Wish::Arrived { ticket, told } => {
+                let id = ticket.id;
+                let key = (ticket.lane.word(), ticket.client.clone(), ticket.model.clone());
+                self.about.insert(id, About { key, admitted: None });
+                self.waiting.insert(id, told);
+                self.step(Event::Arrived(ticket));
+            }
+            Wish::PutBack { ticket, permit, told } => {
+                if let Some(about) = self.about.get_mut(&ticket) {
+                    about.admitted = None;
+                }
+                self.waiting.insert(ticket, told);
+                self.step(Event::PutBack(permit));
+            }
+            Wish::Ended { ticket, permit, end } => {
+                let now = self.clock.now().awake;
+                if let Some(about) = self.about.remove(&ticket) {
+                    self.count_end(now, &about);
+                }
+                self.step(Event::Ended { permit, end });
+            }
+            Wish::Left(ticket) => {
+                let now = self.clock.now().awake;
+                self.waiting.remove(&ticket);
+                if let Some(about) = self.about.remove(&ticket) {
+                    self.count_end(now, &about);
+                }
+                self.step(Event::Left(ticket));
+            }
+            Wish::Event(event) => {
+                self.step(event);
+            }
+            Wish::Asked { event, done } => {
+                let _ = done.send(self.step(event));
+            }
+            Wish::Snapshot(told) => {
+                let _ = told.send(self.admission.snapshot(self.clock.now().awake));
+            }
+            Wish::Costs(told) => {
+                let _ = told.send(self.admission.costs());
+            }
+            Wish::Counts(told) => {
+                let _ = told.send(self.counts.clone());
+            }
+        }
+    }
+
+    /// Says whether anything came of it.
+    fn step(&mut self, event: Event) -> bool {
+        let now = self.clock.now().awake;
+        let effects = self.admission.step(now, event);
+        let any = !effects.is_empty();
+        for effect in effects {
+            self.perform(now, effect);
+        }
+        self.changed.send_modify(|count| *count += 1);
+        any
+    }
+
+    fn perform(&mut self, now: Awake, effect: Effect) {
+        match effect {
+            Effect::Admit { ticket, permit, waited, start } => {
+                match start {
+                    Start::Warm => {}
+                    Start::Load => self.counts.loads += 1,
+                    Start::Switch { .. } => self.counts.switches += 1,
+                }
+                if let Some(about) = self.about.get_mut(&ticket) {
+                    about.admitted = Some(now);
+                    let served = kind(&mut self.counts, &about.key);
+                    served.admitted += 1;
+                    served.waited += waited;
+                }
+                // One whose client has just gone is told by its own drop, which is on its way here.
+                self.tell(ticket, Told::Admitted { permit, waited });
+            }
+            Effect::Wait { ticket, position, expected: _ } => {
+                let (told, decision) = oneshot::channel();
+                self.tell(ticket, Told::Waits { position, decision });
+                self.waiting.insert(ticket, told);
+            }
+            Effect::Refuse { ticket, refusal } => {
+                if let Some(about) = self.about.remove(&ticket) {
+                    *self.counts.refused.entry((refusal.word(), about.key.0)).or_default() += 1;
+                }
+                self.tell(ticket, Told::Refused(refusal));
+            }
+            Effect::Held(why) => tracing::info!(why = why.word(), "requests are held"),
+            Effect::Released { why, expired } => {
+                if expired && why != Why::Unreachable {
+                    tracing::warn!(why = why.word(), "a hold has run out; nobody released it");
+                } else {
+                    tracing::info!(why = why.word(), "requests go on");
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, ticket: TicketId, told: Told) {
+        if let Some(waiter) = self.waiting.remove(&ticket) {
+            let _ = waiter.send(told);
+        }
+    }
+
+    fn count_end(&mut self, now: Awake, about: &About) {
+        if let Some(admitted) = about.admitted {
+            let served = kind(&mut self.counts, &about.key);
+            served.ended += 1;
+            served.served += now.since(admitted);
+        }
+    }
+}
+
+fn kind<'a>(counts: &'a mut Counts, key: &(&'static str, Arc<str>, Arc<str>)) -> &'a mut Served {
+    if counts.served.len() >= KINDS_AT_MOST && !counts.served.contains_key(key) {
+        let others: Arc<str> = Arc::from("others");
+        return counts.served.entry((key.0, others.clone(), others)).or_default();
+    }
+    counts.served.entry(key.clone()).or_default()
+}

@@ -1,0 +1,186 @@
+//! The body of a request on its way to Ollama: passed through as it comes, or read before and kept.
+
+use bytes::{Buf, Bytes};
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// The body of a request.
+#[derive(Debug)]
+pub enum Sending {
+    /// Goes through as it comes.
+    Through(Incoming),
+    /// Was read before.
+    Kept(Kept),
+}
+
+/// A body in pieces, as it came.
+#[derive(Debug, Default)]
+pub struct Kept {
+    pieces: VecDeque<Bytes>,
+    trailers: Option<HeaderMap>,
+    left_bytes: u64,
+}
+
+impl Kept {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a piece at the end.
+    pub fn push(&mut self, piece: Bytes) {
+        self.left_bytes += piece.len() as u64;
+        self.pieces.push_back(piece);
+    }
+
+    /// What follows the body.
+    pub fn end_with(&mut self, trailers: HeaderMap) {
+        self.trailers = Some(trailers);
+    }
+
+    /// Its length, in bytes.
+    pub fn len_bytes(&self) -> u64 {
+        self.left_bytes
+    }
+
+    /// Whether something follows the body, so that its length cannot stand before it.
+    pub fn has_trailers(&self) -> bool {
+        self.trailers.is_some()
+    }
+
+    /// Puts other bytes in the place of some: `changes` are ranges in this body, in order, each with what comes there.
+    pub fn replace(&mut self, changes: &[(std::ops::Range<u64>, Vec<u8>)]) {
+        let mut fresh = Self { trailers: self.trailers.take(), ..Self::default() };
+        let mut at = 0;
+        for (range, bytes) in changes {
+            self.move_to(&mut fresh, range.start.saturating_sub(at));
+            fresh.push(Bytes::copy_from_slice(bytes));
+            self.skip(range.end.saturating_sub(range.start));
+            at = range.end;
+        }
+        self.move_to(&mut fresh, u64::MAX);
+        *self = fresh;
+    }
+
+    /// The bytes of a range, which is short.
+    pub fn copy(&self, range: std::ops::Range<u64>) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut at = 0;
+        for piece in &self.pieces {
+            let end = at + piece.len() as u64;
+            if end > range.start && at < range.end {
+                let from = within(range.start.saturating_sub(at), piece.len());
+                let to = within(range.end.saturating_sub(at), piece.len());
+                out.extend_from_slice(&piece[from..to]);
+            }
+            at = end;
+        }
+        out
+    }
+
+    /// Its pieces.
+    pub fn pieces(&self) -> impl Iterator<Item = &Bytes> {
+        self.pieces.iter()
+    }
+
+    fn move_to(&mut self, other: &mut Self, mut count: u64) {
+        while count > 0
+            && let Some(mut piece) = self.pieces.pop_front()
+        {
+            let taken = piece.split_to(within(count, piece.len()));
+            if piece.has_remaining() {
+                self.pieces.push_front(piece);
+            }
+            count -= taken.len() as u64;
+            other.push(taken);
+        }
+    }
+
+    fn skip(&mut self, count: u64) {
+        self.move_to(&mut Self::default(), count);
+    }
+}
+
+fn within(count: u64, length: usize) -> usize {
+    usize::try_from(count).map_or(length, |count| count.min(length))
+}
+
+impl Body for Sending {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match self.get_mut() {
+            Self::Through(incoming) => Pin::new(incoming).poll_frame(context),
+            Self::Kept(kept) => Poll::Ready(match kept.pieces.pop_front() {
+                Some(piece) => {
+                    kept.left_bytes -= piece.len() as u64;
+                    Some(Ok(Frame::data(piece)))
+                }
+                None => kept.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))),
+            }),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Through(incoming) => incoming.is_end_stream(),
+            Self::Kept(kept) => kept.pieces.is_empty() && kept.trailers.is_none(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Through(incoming) => incoming.size_hint(),
+            // With a length in front nothing can follow.
+            Self::Kept(kept) if kept.trailers.is_some() => SizeHint::default(),
+            Self::Kept(kept) => SizeHint::with_exact(kept.left_bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(pieces: &[&'static str]) -> Kept {
+        let mut kept = Kept::new();
+        for piece in pieces {
+            kept.push(Bytes::from_static(piece.as_bytes()));
+        }
+        kept
+    }
+
+    fn text(kept: &Kept) -> String {
+        kept.pieces().map(|piece| std::str::from_utf8(piece).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_replacement_may_cross_pieces_and_leaves_all_else_as_it_was() {
+        let mut body = kept(&["{\"model\":\"ag", "ent-red\",", "\"a\":1}"]);
+        assert_eq!(body.copy(9..20), b"\"agent-red\"");
+        body.replace(&[(9..20, b"\"qwen\"".to_vec()), (25..26, b"22".to_vec())]);
+        assert_eq!(text(&body), r#"{"model":"qwen","a":22}"#);
+        assert_eq!(body.len_bytes(), 23);
+    }
+
+    #[test]
+    fn something_can_be_put_between_two_bytes() {
+        let mut body = kept(&["{}"]);
+        body.replace(&[(1..1, b"\"a\":1".to_vec())]);
+        assert_eq!(text(&body), r#"{"a":1}"#);
+    }
+
+    #[test]
+    fn a_body_with_trailers_has_no_length_in_front() {
+        let mut body = kept(&["x"]);
+        assert_eq!(body.len_bytes(), 1);
+        body.end_with(HeaderMap::new());
+        assert_eq!(Sending::Kept(body).size_hint().exact(), None);
+        assert_eq!(Sending::Kept(kept(&["xy"])).size_hint().exact(), Some(2));
+    }
+}
