@@ -8,6 +8,7 @@ use crate::configuration::Configuration;
 use crate::models::ModelNames;
 use stablehand_engine::Known;
 use stablehand_engine::owner::{Owner, Ownership, Survey, ownership};
+use stablehand_engine::plan::Seat;
 use stablehand_engine::process::{Identity, Process, Role, RunnerKind};
 use stablehand_engine::setting::FromApp;
 use stablehand_engine::setting::{Layers, MAIN_SETTINGS, Name, PersistedIn, Report, ServerEvidence, Values, report};
@@ -188,6 +189,7 @@ impl Looker {
         Seen {
             look: Look {
                 port: self.port,
+                seat: Seat::at_home(self.port),
                 port_free: survey.listeners.as_ref().map(|listeners| listeners.is_empty()),
                 ownership,
                 server_started: server.map(|server| server.started),

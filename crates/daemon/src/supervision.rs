@@ -658,7 +658,7 @@ impl Supervision {
         let mut notes = notes;
         // Only when there will be a plan: a refusal changes nothing.
         let planned =
-            self.last.as_ref().map(|seen| plan(goal.clone(), &seen.look.ownership, seen.look.port, take_over));
+            self.last.as_ref().map(|seen| plan(goal.clone(), &seen.look.ownership, seen.look.seat, take_over));
         if let (Some(seen), Some(Ok(planned))) = (&self.last, &planned) {
             notes.extend(until_the_next_login(&seen.look.ownership, planned));
         }
@@ -683,7 +683,7 @@ impl Supervision {
             let seen = looker.lock().await.look_anew(&configuration).await;
             let mut ending = translation::ending(&machine, &seen);
             ending.notes.extend(notes);
-            match plan(goal, &seen.look.ownership, seen.look.port, take_over) {
+            match plan(goal, &seen.look.ownership, seen.look.seat, take_over) {
                 Ok(plan) => match steps_in_words(&machine, &plan.steps) {
                     Ok(steps) => {
                         ending.outcome = protocol::Outcome::Planned;

@@ -351,6 +351,7 @@ fn work(supervisor: &Supervisor) -> Option<protocol::Work> {
                 Origin::LoginRace => "login-race",
                 Origin::Crash => "crash",
                 Origin::CutOff => "cut-off",
+                Origin::Gateway => "gateway",
             }
             .to_owned(),
             step: step_progress(

@@ -10,6 +10,7 @@
 //! - the four layers of a setting, drift and proof: [`setting`]
 //! - the steps of an apply or a restart, per owner: [`plan`]
 //! - when to restart, when to wait, when to give up: [`supervisor`]
+//! - whether the gateway stands in the server's place, and what comes next: [`takeover`]
 //! - how much memory a setting can cost at most: [`memory_bound`]
 //! - which models may be loaded, and how much together: [`loaded`]
 //! - what a person is told, and how often: [`alert`]
@@ -30,6 +31,7 @@ pub mod recovery;
 pub mod setting;
 pub mod stall;
 pub mod supervisor;
+pub mod takeover;
 pub mod time;
 pub mod upgrade;
 

@@ -9,7 +9,7 @@
 use crate::known::Known;
 use crate::owner::{AgentKind, Owner, Ownership, Scope};
 use crate::process::Identity;
-use crate::setting::{Name, Values};
+use crate::setting::{Name, Value, Values};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
@@ -47,6 +47,54 @@ impl Goal {
             Self::Apply { desired, .. } | Self::Restart { desired } => desired,
         }
     }
+}
+
+/// Where the server listens after its next start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// Its own port, which clients know.
+    pub home: u16,
+    /// The port of 127.0.0.1 that its start moves it to, while the gateway is in its place. It is given to that start
+    /// alone: whatever else reads the session would follow it (the command line, `ollama launch`).
+    pub moved: Option<u16>,
+    /// A file of ours gives a moved address to the owner's start.
+    pub written: bool,
+}
+
+impl Seat {
+    /// At its own port, with nothing left of another.
+    pub fn at_home(home: u16) -> Self {
+        Self { home, moved: None, written: false }
+    }
+
+    /// The port that it listens on after a start through this owner.
+    pub fn port(&self, owner: &Owner) -> u16 {
+        self.moved_for(owner).unwrap_or(self.home)
+    }
+
+    fn moved_for(&self, owner: &Owner) -> Option<u16> {
+        self.moved.filter(|_| can_be_moved(owner))
+    }
+}
+
+/// Whether a start through this owner can be given an address that nobody else gets to see.
+pub fn can_be_moved(owner: &Owner) -> bool {
+    match owner {
+        // `open` with an environment, a drop-in of the unit, the environment of a process of ours.
+        Owner::App { .. }
+        | Owner::Systemd { .. }
+        | Owner::Agent(AgentKind::UserUnit { .. } | AgentKind::NewUnit { .. } | AgentKind::Process { .. }) => true,
+        // launchd gives a job the session's values and its own plist's; the plist is Homebrew's or a person's.
+        Owner::Brew { .. }
+        | Owner::Agent(AgentKind::LaunchAgent { .. })
+        | Owner::Container { .. }
+        | Owner::Manual { .. } => false,
+    }
+}
+
+/// The address of a moved server, as `OLLAMA_HOST` takes it.
+pub fn moved_address(port: u16) -> String {
+    format!("127.0.0.1:{port}")
 }
 
 /// How to start the server.
@@ -138,6 +186,14 @@ pub enum Step {
         /// Names to take away.
         unset: BTreeSet<Name>,
     },
+    /// Give the owner's start, and nobody else, another address to listen on, or take it away again. The file is gone
+    /// after the next boot, so that a server that nobody looks after listens where clients expect it.
+    Address {
+        /// Whose start.
+        owner: Owner,
+        /// The port of 127.0.0.1; `None` takes it away.
+        moved: Option<u16>,
+    },
     /// Stop the server through its owner.
     Stop(Stop),
     /// End what the stop left behind.
@@ -177,7 +233,7 @@ impl Step {
     /// Its part of the plan.
     pub fn phase(&self) -> Phase {
         match self {
-            Self::Persist { .. } | Self::Publish { .. } => Phase::Preparing,
+            Self::Persist { .. } | Self::Publish { .. } | Self::Address { .. } => Phase::Preparing,
             Self::Stop(_) | Self::Sweep(_) | Self::AwaitPortFree { .. } => Phase::Stopping,
             Self::Start(_) | Self::AwaitAnswer { .. } => Phase::Starting,
             Self::Prove => Phase::Proving,
@@ -189,6 +245,7 @@ impl Step {
         match self {
             Self::Persist { .. } => "persist",
             Self::Publish { .. } => "publish",
+            Self::Address { .. } => "address",
             Self::Stop(_) => "stop",
             Self::Sweep(_) => "sweep",
             Self::AwaitPortFree { .. } => "await-port-free",
@@ -201,7 +258,7 @@ impl Step {
     /// How long the step may take in all, retries included, in awake time.
     pub fn allowance(&self) -> Duration {
         Duration::from_secs(match self {
-            Self::Persist { .. } | Self::Publish { .. } => 60,
+            Self::Persist { .. } | Self::Publish { .. } | Self::Address { .. } => 60,
             // 40 s for the GUI (it may restore another program's profile for 30 s), then SIGKILL; a unit may take
             // its own 90 s (systemd's DefaultTimeoutStopSec).
             Self::Stop(Stop::App { .. } | Stop::Process { .. }) => 55,
@@ -229,6 +286,12 @@ impl fmt::Display for Step {
                 let names: Vec<_> = unset.iter().map(Name::as_str).collect();
                 write!(out, "publish {}, take away {}", list(set), names.join(" "))
             }
+            Self::Address { owner, moved: Some(port) } => {
+                write!(out, "give the start of {} alone the address {}", owner.word(), moved_address(*port))
+            }
+            Self::Address { owner, moved: None } => {
+                write!(out, "take the moved address from the start of {}", owner.word())
+            }
             Self::Stop(Stop::App { bundle }) => {
                 write!(out, "quit {} with SIGTERM, at most 40 s, then SIGKILL", bundle.display())
             }
@@ -240,10 +303,14 @@ impl fmt::Display for Step {
             Self::Sweep(Sweep::Bundle(bundle)) => write!(out, "end what is left of {}", bundle.display()),
             Self::Sweep(Sweep::RunnersOf(server)) => write!(out, "end runners left by pid {}", server.pid),
             Self::AwaitPortFree { port } => write!(out, "wait until port {port} is free"),
-            Self::Start(Start::App { bundle, .. }) => write!(out, "open {}", bundle.display()),
+            Self::Start(Start::App { bundle, environment }) => {
+                write!(out, "open {}{}", bundle.display(), with_address(environment))
+            }
             Self::Start(Start::Job { label, .. }) => write!(out, "load the job {label} into launchd"),
             Self::Start(Start::Unit { unit, .. }) => write!(out, "start the unit {unit}"),
-            Self::Start(Start::Process { program, .. }) => write!(out, "start {} serve", program.display()),
+            Self::Start(Start::Process { program, environment }) => {
+                write!(out, "start {} serve{}", program.display(), with_address(environment))
+            }
             Self::AwaitAnswer { port, .. } => write!(out, "wait for a new server to answer on port {port}"),
             Self::Prove => write!(out, "prove what is in force"),
         }
@@ -282,6 +349,23 @@ pub struct Plan {
     pub owner: Owner,
     /// In this order.
     pub steps: Vec<Step>,
+}
+
+impl Plan {
+    /// The port that the new server has to answer on.
+    pub fn port(&self) -> Option<u16> {
+        self.steps.iter().find_map(|step| match step {
+            Step::AwaitAnswer { port, .. } => Some(*port),
+            Step::Persist { .. }
+            | Step::Publish { .. }
+            | Step::Address { .. }
+            | Step::Stop(_)
+            | Step::Sweep(_)
+            | Step::AwaitPortFree { .. }
+            | Step::Start(_)
+            | Step::Prove => None,
+        })
+    }
 }
 
 /// Why no plan is made. Nothing has been changed then.
@@ -342,7 +426,8 @@ pub enum Refusal {
 ///
 /// # Errors
 /// A [`Refusal`] with its reason; nothing has been changed then.
-pub fn plan(goal: Goal, ownership: &Ownership, port: u16, take_over: bool) -> Result<Plan, Refusal> {
+pub fn plan(goal: Goal, ownership: &Ownership, seat: Seat, take_over: bool) -> Result<Plan, Refusal> {
+    let port = seat.home;
     let (owner, server) = match ownership {
         Ownership::One { owner, server } => (owner, *server),
         Ownership::Contested { holder, server, rivals } => {
@@ -365,7 +450,7 @@ pub fn plan(goal: Goal, ownership: &Ownership, port: u16, take_over: bool) -> Re
         Ownership::Absent => return Err(Refusal::Absent),
         Ownership::Unknown(reason) => return Err(Refusal::Unknown(reason.clone())),
     };
-    let environment = goal.desired().clone();
+    let environment = environment(&goal, owner, seat);
     if let Owner::App { bundle } = owner
         && bundle.components().any(|part| part.as_os_str() == "AppTranslocation")
     {
@@ -426,6 +511,10 @@ pub fn plan(goal: Goal, ownership: &Ownership, port: u16, take_over: bool) -> Re
         }
         (Goal::Restart { .. }, _) => {}
     }
+    let (moved, port) = (seat.moved_for(&owner), seat.port(&owner));
+    if started_by_a_unit(&owner) && (moved.is_some() || seat.written) {
+        steps.push(Step::Address { owner: owner.clone(), moved });
+    }
     steps.extend(stop.map(Step::Stop));
     steps.extend(sweep.map(Step::Sweep));
     steps.push(Step::AwaitPortFree { port });
@@ -433,6 +522,38 @@ pub fn plan(goal: Goal, ownership: &Ownership, port: u16, take_over: bool) -> Re
     steps.push(Step::AwaitAnswer { port, not: server });
     steps.push(Step::Prove);
     Ok(Plan { goal, owner, steps })
+}
+
+/// What is put on the environment of a start of ours.
+fn environment(goal: &Goal, owner: &Owner, seat: Seat) -> Values {
+    let mut environment = goal.desired().clone();
+    // One that is taken over becomes ours, and moves like ours.
+    let movable = can_be_moved(owner) || matches!(owner, Owner::Manual { .. });
+    if let (Some(port), true) = (seat.moved, movable)
+        && let (Ok(name), Ok(value)) = (Name::try_new(ADDRESS), Value::try_new(&moved_address(port)))
+    {
+        environment.insert(name, value);
+    }
+    environment
+}
+
+/// The variable that names where the server listens (`envconfig/config.go`).
+pub const ADDRESS: &str = "OLLAMA_HOST";
+
+fn started_by_a_unit(owner: &Owner) -> bool {
+    match owner {
+        Owner::Systemd { .. } | Owner::Agent(AgentKind::UserUnit { .. } | AgentKind::NewUnit { .. }) => true,
+        Owner::App { .. }
+        | Owner::Brew { .. }
+        | Owner::Agent(AgentKind::LaunchAgent { .. } | AgentKind::Process { .. })
+        | Owner::Container { .. }
+        | Owner::Manual { .. } => false,
+    }
+}
+
+fn with_address(environment: &Values) -> String {
+    let address = environment.iter().find(|(name, _)| name.as_str() == ADDRESS);
+    address.map(|(name, value)| format!(" with {name}={value} of its own")).unwrap_or_default()
 }
 
 fn unit_parts(

@@ -24,7 +24,7 @@ mod tests;
 
 use crate::alert::{Alert, AlertKind};
 use crate::owner::{AgentKind, Foreigner, Owner, Ownership};
-use crate::plan::{Goal, Phase, Plan, Refusal, Step, StepFailure};
+use crate::plan::{Goal, Phase, Plan, Refusal, Seat, Step, StepFailure};
 use crate::process::Identity;
 use crate::setting::{Layer, Report, Standing, Values};
 use crate::time::{Awake, Now, Wall};
@@ -52,6 +52,8 @@ pub enum Origin {
     Crash,
     /// A restart was cut off by the end of the daemon before this one.
     CutOff,
+    /// The gateway takes or leaves the server's place.
+    Gateway,
 }
 
 /// Something to be done to the server.
@@ -83,8 +85,10 @@ pub enum Answer {
 /// Everything the daemon saw in one look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// The port looked at.
+    /// The port looked at: where the server listens, or shall.
     pub port: u16,
+    /// Where it shall listen after a start.
+    pub seat: Seat,
     /// Who owns the server.
     pub ownership: Ownership,
     /// Whether nobody listens on the port.
@@ -625,14 +629,14 @@ impl Supervisor {
     fn wished(&mut self, now: Now, wish: Wish, effects: &mut Vec<Effect>) {
         match &self.state {
             State::Working(_) | State::Planning { .. } => {
-                if wish.origin == Origin::Person {
+                if matches!(wish.origin, Origin::Person | Origin::Gateway) {
                     for old in self.queued.drain(..) {
                         effects.push(Effect::Finish { wish: old.id, outcome: Outcome::Superseded });
                     }
                     self.queued.push_back(wish);
                 }
             }
-            State::GaveUp { .. } if wish.origin != Origin::Person => {}
+            State::GaveUp { .. } if !matches!(wish.origin, Origin::Person | Origin::Gateway) => {}
             State::Blind { .. }
             | State::Down { .. }
             | State::ComingUp { .. }
@@ -640,7 +644,7 @@ impl Supervisor {
             | State::Silent { .. }
             | State::Blocked { .. }
             | State::GaveUp { .. } => {
-                if wish.origin == Origin::Person {
+                if matches!(wish.origin, Origin::Person | Origin::Gateway) {
                     self.deaths.clear();
                 }
                 self.revive_at = None;
@@ -653,7 +657,7 @@ impl Supervisor {
     }
 
     fn begin(&mut self, now: Now, wish: Wish, round: u32, look: Look, effects: &mut Vec<Effect>) {
-        match plan(wish.goal.clone(), &look.ownership, look.port, wish.take_over) {
+        match plan(wish.goal.clone(), &look.ownership, look.seat, wish.take_over) {
             Ok(plan) => {
                 effects.push(Effect::Report { wish: wish.id, progress: Progress::Planned(plan.clone()) });
                 self.life = Life(self.life.0 + 1);

@@ -2,6 +2,7 @@
 
 use crate::change::Change;
 use crate::command_link;
+use crate::gateway_service;
 use crate::launchd::{self, adoption, daemon_agent, env_agent, launchctl, plist_of};
 use crate::linux;
 use crate::machine::{Machine, Os};
@@ -49,6 +50,7 @@ pub fn uninstall_changes(machine: &Machine) -> Result<Vec<Change>, StepFailure> 
         // asked for, be it this.
         changes.push(Change::Remove { path: menu });
     }
+    changes.extend(gateway_service::uninstall_changes(machine));
     changes.extend(match machine.os() {
         Os::MacOs => macos_uninstall(machine),
         Os::Linux => linux::install::uninstall_changes(machine)?,

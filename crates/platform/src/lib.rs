@@ -32,6 +32,7 @@ pub mod console;
 pub mod disk;
 pub mod exchange;
 pub mod files;
+pub mod gateway_service;
 pub mod install;
 pub mod launchd;
 pub mod layers;

@@ -31,6 +31,8 @@ pub struct Paths {
     pub log_dir: PathBuf,
     /// The control socket.
     pub socket: PathBuf,
+    /// The gateway's control socket.
+    pub gateway_socket: PathBuf,
     /// Held by the one daemon that runs.
     pub lock: PathBuf,
     /// Where the service manager looks for agents or units of this user.
@@ -48,6 +50,7 @@ pub fn stablehand_files(machine: &Machine) -> Paths {
                 config_file: data_dir.join("config.toml"),
                 log_dir: machine.home().join("Library/Logs").join(MACOS_NAME),
                 socket: short_socket(machine, data_dir.join("s")),
+                gateway_socket: short_socket(machine, data_dir.join("g")),
                 lock: data_dir.join("lock"),
                 services_dir: launchd::launch_agents_dir(machine),
                 menu_at_login: launchd::plist_of(machine, MENU),
@@ -65,6 +68,7 @@ pub fn stablehand_files(machine: &Machine) -> Paths {
                 config_file: config.join(LINUX_NAME).join("config.toml"),
                 log_dir: data_dir.join("log"),
                 socket: short_socket(machine, socket_dir.join("s")),
+                gateway_socket: short_socket(machine, socket_dir.join("g")),
                 lock: data_dir.join("lock"),
                 services_dir: config.join("systemd/user"),
                 menu_at_login: config.join("autostart").join(format!("{MENU}.desktop")),

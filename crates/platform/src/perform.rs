@@ -37,6 +37,7 @@ pub async fn perform(machine: &Machine, surveyor: &Mutex<Surveyor>, step: &Step)
     match step {
         Step::Persist { owner, values } => persist(machine, owner, values).await,
         Step::Publish { owner, set, unset } => publish_to(machine, owner, set, unset).await,
+        Step::Address { owner, moved } => address(machine, owner, *moved).await,
         Step::Stop(how) => {
             surveyor.lock().await.note_stop();
             stop(machine, surveyor, how).await
@@ -105,6 +106,22 @@ async fn publish_to(
             }
         }
     }
+}
+
+/// Owners whose start is told in passing (`open`, a process of ours) need no file.
+async fn address(machine: &Machine, owner: &Owner, moved: Option<u16>) -> Result<String, StepFailure> {
+    let (scope, unit) = match owner {
+        Owner::Systemd { scope, unit } => (*scope, unit),
+        Owner::Agent(AgentKind::UserUnit { unit } | AgentKind::NewUnit { unit, .. }) => (Scope::User, unit),
+        Owner::App { .. }
+        | Owner::Brew { .. }
+        | Owner::Agent(AgentKind::LaunchAgent { .. } | AgentKind::Process { .. })
+        | Owner::Container { .. }
+        | Owner::Manual { .. } => return Ok(String::new()),
+    };
+    let changes = linux::address::changes(machine, scope, unit, moved)?;
+    carry_out(machine, &changes).await?;
+    Ok(if changes.is_empty() { "it is so already".to_owned() } else { String::new() })
 }
 
 async fn stop(machine: &Machine, surveyor: &Mutex<Surveyor>, how: &Stop) -> Result<String, StepFailure> {

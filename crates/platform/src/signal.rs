@@ -72,6 +72,15 @@ pub fn send(
     kind: Kind,
     expected: impl Fn(&Role) -> bool,
 ) -> Result<(), SignalError> {
+    send_where(machine, id, kind, |process| classify(process).is_some_and(|role| expected(&role)))
+}
+
+fn send_where(
+    machine: &Machine,
+    id: Identity,
+    kind: Kind,
+    is_meant: impl Fn(&Process) -> bool,
+) -> Result<(), SignalError> {
     if id.pid <= 1 || id.pid == std::process::id() {
         return Err(SignalError::Forbidden(id.pid));
     }
@@ -81,7 +90,7 @@ pub fn send(
     if process.uid.known() != Some(&machine.uid()) {
         return Err(SignalError::NotOurs(id.pid));
     }
-    if !classify(&process).is_some_and(|role| expected(&role)) {
+    if !is_meant(&process) {
         return Err(SignalError::OtherRole(id.pid));
     }
     let signal = match kind {
@@ -117,10 +126,33 @@ pub async fn end(
     patience: Duration,
     expected: impl Fn(&Role) -> bool,
 ) -> Result<String, StepFailure> {
+    end_where(machine, id, patience, |process| classify(process).is_some_and(|role| expected(&role))).await
+}
+
+/// As [`end`], for a process of ours that was started with these arguments.
+///
+/// # Errors
+/// As [`end`].
+pub async fn end_program(
+    machine: &Machine,
+    id: Identity,
+    patience: Duration,
+    arguments: &[&str],
+) -> Result<String, StepFailure> {
+    let called_so = |process: &Process| process.argv.known().is_some_and(|argv| argv.iter().skip(1).eq(arguments));
+    end_where(machine, id, patience, called_so).await
+}
+
+async fn end_where(
+    machine: &Machine,
+    id: Identity,
+    patience: Duration,
+    is_meant: impl Fn(&Process) -> bool,
+) -> Result<String, StepFailure> {
     let begun = machine.clock().now().awake;
     let after = || format!("{:.1} s", machine.clock().now().awake.since(begun).as_secs_f64());
     for (kind, within) in [(Kind::Term, patience), (Kind::Kill, AFTER_KILL)] {
-        match send(machine, classify, id, kind, &expected) {
+        match send_where(machine, id, kind, &is_meant) {
             Ok(()) => {}
             Err(SignalError::Gone(_)) => return Ok(format!("gone after {}", after())),
             Err(

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::Known;
 use crate::owner::Ownership;
-use crate::plan::{Again, Goal, Phase, Plan, Step, StepFailure};
+use crate::plan::{ADDRESS, Again, Goal, Phase, Plan, Step, StepFailure};
 use crate::process::Identity;
 use crate::setting::{Layer, Report, Standing, Values, Verification, verify};
 use crate::time::{Awake, Now};
@@ -92,9 +92,12 @@ impl Run {
     pub(super) fn look_interval(&self) -> Duration {
         match self.step() {
             Step::AwaitPortFree { .. } | Step::AwaitAnswer { .. } | Step::Prove => Duration::from_millis(100),
-            Step::Persist { .. } | Step::Publish { .. } | Step::Stop(_) | Step::Sweep(_) | Step::Start(_) => {
-                Duration::from_secs(1)
-            }
+            Step::Persist { .. }
+            | Step::Publish { .. }
+            | Step::Address { .. }
+            | Step::Stop(_)
+            | Step::Sweep(_)
+            | Step::Start(_) => Duration::from_secs(1),
         }
     }
 
@@ -116,6 +119,7 @@ impl Run {
             Step::AwaitAnswer { not, .. } => *not,
             Step::Persist { .. }
             | Step::Publish { .. }
+            | Step::Address { .. }
             | Step::Stop(_)
             | Step::Sweep(_)
             | Step::AwaitPortFree { .. }
@@ -151,7 +155,12 @@ impl Supervisor {
         run.performing = match &step {
             // These are looked at, not carried out.
             Step::AwaitPortFree { .. } | Step::AwaitAnswer { .. } | Step::Prove => false,
-            Step::Persist { .. } | Step::Publish { .. } | Step::Stop(_) | Step::Sweep(_) | Step::Start(_) => true,
+            Step::Persist { .. }
+            | Step::Publish { .. }
+            | Step::Address { .. }
+            | Step::Stop(_)
+            | Step::Sweep(_)
+            | Step::Start(_) => true,
         };
         if run.performing {
             effects.push(Effect::Perform { life: run.life, index: run.index, step });
@@ -225,7 +234,12 @@ impl Supervisor {
             Step::Start(_) if !run.performing && run.successor(&look).is_some() => {
                 self.next_step(now, run, "it had been started by somebody else in the meantime".to_owned(), effects);
             }
-            Step::Persist { .. } | Step::Publish { .. } | Step::Stop(_) | Step::Sweep(_) | Step::Start(_) => {
+            Step::Persist { .. }
+            | Step::Publish { .. }
+            | Step::Address { .. }
+            | Step::Stop(_)
+            | Step::Sweep(_)
+            | Step::Start(_) => {
                 self.state = State::Working(Box::new(run));
             }
         }
@@ -277,6 +291,15 @@ impl Supervisor {
     }
 
     fn prove(&mut self, now: Now, mut run: Run, look: Look, effects: &mut Vec<Effect>) {
+        if run.plan.port().is_some_and(|port| port != look.port) {
+            // Somebody else started it in between, without the address that ours was given.
+            let reason = format!("the server came up on port {}", look.port);
+            match run.round {
+                1 => self.again(now, run, reason, effects),
+                _ => self.finish(now, run, Outcome::Drift(vec![ADDRESS.to_owned()]), Some(look), effects),
+            }
+            return;
+        }
         let judged = judged(&run.wish.goal, &look.reports);
         match verify(&judged) {
             Verification::Proven => {
@@ -325,6 +348,7 @@ impl Supervisor {
             }
             step @ (Step::Persist { .. }
             | Step::Publish { .. }
+            | Step::Address { .. }
             | Step::Stop(_)
             | Step::Sweep(_)
             | Step::AwaitPortFree { .. }
@@ -395,6 +419,7 @@ fn timed_out(step: &Step) -> StepFailure {
         Step::AwaitAnswer { .. } => FIRST_ANSWER.as_secs(),
         Step::Persist { .. }
         | Step::Publish { .. }
+        | Step::Address { .. }
         | Step::Stop(_)
         | Step::Sweep(_)
         | Step::AwaitPortFree { .. }

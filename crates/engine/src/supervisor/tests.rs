@@ -266,3 +266,29 @@ fn a_server_started_by_hand_is_stopped_by_its_own_identity_when_taken_over() {
     assert!(bench.performed.contains(&Step::Stop(Stop::Process { server })));
     assert_eq!(bench.outcome(), Some(&Outcome::Proven));
 }
+
+#[test]
+fn a_restart_brings_the_server_up_where_it_shall_listen() {
+    let mut bench = Bench::with_app();
+    bench.settle();
+    bench.seat = Seat { home: 11434, moved: Some(11435), written: false };
+    bench.ask("1");
+    bench.run_for(20);
+    assert_eq!((bench.outcome(), bench.listens), (Some(&Outcome::Proven), 11435));
+    bench.seat = Seat::at_home(11434);
+    bench.ask("1");
+    bench.run_for(20);
+    assert_eq!((bench.outcome(), bench.listens), (Some(&Outcome::Proven), 11434));
+}
+
+#[test]
+fn a_server_that_somebody_else_started_elsewhere_is_restarted_once_more_and_then_told() {
+    let mut bench = Bench::with_app();
+    bench.settle();
+    bench.seat = Seat { home: 11434, moved: Some(11435), written: false };
+    bench.fault = Fault::OwnerRespawns;
+    bench.ask("1");
+    bench.run_for(40);
+    assert_eq!(bench.outcome(), Some(&Outcome::Drift(vec!["OLLAMA_HOST".to_owned()])));
+    assert_eq!(bench.stops, 2);
+}

@@ -197,14 +197,7 @@ pub fn read(machine: &Machine, scope: Scope, unit: &str) -> Known<Values> {
 /// # Errors
 /// A [`StepFailure`] when the file cannot be read, or the unit's name is none of a service.
 pub fn changes(machine: &Machine, scope: Scope, unit: &str, values: &Values) -> Result<Vec<Change>, StepFailure> {
-    if !systemctl::is_service_name(unit) {
-        return Err(StepFailure {
-            code: "unit-name",
-            message: format!("{unit:?} is no name of a systemd service; nothing was changed"),
-            hint: "see which unit runs Ollama: systemctl status PID".to_owned(),
-            again: Again::Never,
-        });
-    }
+    systemctl::check_name(unit)?;
     let path = path(machine, scope, unit);
     let before = text_of(&path)?;
     let after = DropIn::parse(before.as_deref().unwrap_or_default()).render(values);
@@ -244,7 +237,7 @@ pub fn changes(machine: &Machine, scope: Scope, unit: &str, values: &Values) -> 
 }
 
 /// A tool that only handles files. A simulated world does not play it, and its paths were checked to lie inside.
-fn tool(machine: &Machine, absolute: &str) -> PathBuf {
+pub(super) fn tool(machine: &Machine, absolute: &str) -> PathBuf {
     let own = machine.at(absolute);
     if own.exists() { own } else { PathBuf::from(absolute) }
 }

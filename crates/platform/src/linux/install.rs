@@ -23,7 +23,7 @@ const SERVER_TEMPLATE: &str = include_str!("../../../../systemd/stablehand-ollam
 /// A [`StepFailure`] when there is no systemd, or the unit cannot be read.
 pub fn install_changes(machine: &Machine, program: &Path) -> Result<Vec<Change>, StepFailure> {
     need_systemd(machine)?;
-    let mut changes = unit_changes(machine, DAEMON_UNIT, DAEMON_TEMPLATE, program)?;
+    let mut changes = unit_changes(machine, DAEMON_UNIT, DAEMON_TEMPLATE, program, &["serve"])?;
     changes.push(run(machine, Scope::User, Action::DaemonReload));
     changes.push(run(machine, Scope::User, Action::Enable(DAEMON_UNIT)));
     // Starts it, and exchanges a daemon that runs from an older program.
@@ -101,15 +101,22 @@ pub fn uninstall_notes(machine: &Machine) -> Vec<String> {
 /// A [`StepFailure`] when there is no systemd, or a file of it cannot be read.
 pub fn hand_over_changes(machine: &Machine, program: &Path, values: &Values) -> Result<Vec<Change>, StepFailure> {
     need_systemd(machine)?;
-    let mut changes = unit_changes(machine, SERVER_UNIT, SERVER_TEMPLATE, program)?;
+    let mut changes = unit_changes(machine, SERVER_UNIT, SERVER_TEMPLATE, program, &["serve"])?;
     changes.extend(drop_in::changes(machine, Scope::User, SERVER_UNIT, values)?);
     changes.push(run(machine, Scope::User, Action::DaemonReload));
     changes.push(run(machine, Scope::User, Action::Enable(SERVER_UNIT)));
     Ok(changes)
 }
 
-fn unit_changes(machine: &Machine, unit: &str, template: &str, program: &Path) -> Result<Vec<Change>, StepFailure> {
-    let contents = with_program(template, program)?.into_bytes();
+/// What makes the file of a unit of ours start this program with these arguments; nothing when it does.
+pub(crate) fn unit_changes(
+    machine: &Machine,
+    unit: &str,
+    template: &str,
+    program: &Path,
+    arguments: &[&str],
+) -> Result<Vec<Change>, StepFailure> {
+    let contents = with_program(template, program, arguments)?.into_bytes();
     let path = unit_path(machine, unit);
     let before = files::read(&path)?;
     if before.as_ref() == Some(&contents) {
@@ -119,7 +126,7 @@ fn unit_changes(machine: &Machine, unit: &str, template: &str, program: &Path) -
 }
 
 /// The template with this program in its `ExecStart=` line.
-fn with_program(template: &str, program: &Path) -> Result<String, StepFailure> {
+fn with_program(template: &str, program: &Path, arguments: &[&str]) -> Result<String, StepFailure> {
     // systemd takes a program by its absolute path alone, and expands `$` in no way that could be escaped there.
     let refused = |why: &str| StepFailure {
         code: "program-path",
@@ -137,7 +144,7 @@ fn with_program(template: &str, program: &Path) -> Result<String, StepFailure> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.+@".contains(&byte);
     let word = if text.bytes().all(plain) { text.to_owned() } else { quoted(text) };
     let lines = template.lines().map(|line| match line.strip_prefix("ExecStart=") {
-        Some(_) => format!("ExecStart={word} serve"),
+        Some(_) => format!("ExecStart={word} {}", arguments.join(" ")),
         None => line.to_owned(),
     });
     Ok(lines.collect::<Vec<_>>().join("\n") + "\n")
@@ -246,14 +253,14 @@ mod tests {
     #[test]
     fn the_templates_start_what_they_are_given() {
         for (template, program) in [(DAEMON_TEMPLATE, "/a/stablehand"), (SERVER_TEMPLATE, "/b/ollama")] {
-            let unit = with_program(template, Path::new(program)).unwrap();
+            let unit = with_program(template, Path::new(program), &["serve"]).unwrap();
             let starts: Vec<_> = unit.lines().filter(|line| line.starts_with("ExecStart=")).collect();
             assert_eq!(starts, [format!("ExecStart={program} serve")]);
             assert!(unit.contains("WantedBy=default.target"));
         }
-        assert!(with_program(DAEMON_TEMPLATE, Path::new("stablehand")).is_err());
-        assert!(with_program(DAEMON_TEMPLATE, Path::new("/a$b/stablehand")).is_err());
-        let odd = with_program(DAEMON_TEMPLATE, Path::new("/a 100%/stablehand")).unwrap();
+        assert!(with_program(DAEMON_TEMPLATE, Path::new("stablehand"), &["serve"]).is_err());
+        assert!(with_program(DAEMON_TEMPLATE, Path::new("/a$b/stablehand"), &["serve"]).is_err());
+        let odd = with_program(DAEMON_TEMPLATE, Path::new("/a 100%/stablehand"), &["serve"]).unwrap();
         assert!(odd.contains("ExecStart=\"/a 100%%/stablehand\" serve"));
     }
 

@@ -8,8 +8,10 @@
 //! - systemd's tool and what it says: [`systemctl`], [`unit`], [`quoting`]
 //! - our values in a unit, and what outranks them: [`drop_in`], [`precedence`], [`environment_file`]
 //! - stop, start and the values handed out: [`service`]
+//! - the address of a server in whose place the gateway stands: [`address`]
 //! - our own server process, our own units: [`own_process`], [`install`]
 
+pub mod address;
 pub mod cgroup;
 pub mod container;
 pub mod drop_in;
@@ -25,7 +27,7 @@ pub mod systemctl;
 pub mod unit;
 
 #[cfg(test)]
-mod playing;
+pub(crate) mod playing;
 
 pub use install::{hand_over_changes, install_changes, install_notes, uninstall_changes, uninstall_notes};
 pub use keepers::KeeperSearch;

@@ -157,21 +157,7 @@ pub async fn start(machine: &Machine, program: &Path, environment: &Values) -> R
     }
     let mut pairs = read_environment(machine)?;
     pairs.extend(environment.iter().map(|(name, value)| (name.to_string(), value.to_string())));
-    let log = open_log(machine)?;
-    let mut child = spawn(machine, program, &pairs, log).map_err(|error| StepFailure {
-        code: "server-not-started",
-        message: format!("{} could not be started: {error}", program.display()),
-        hint: format!("try it by hand: {} serve", program.display()),
-        again: Again::Never,
-    })?;
-    let identity = child.id().and_then(processes::life_of).map(|(identity, _)| identity);
-    tokio::select! {
-        ended = child.wait() => return Err(ended_early(machine, program, ended)),
-        () = machine.clock().sleep(EARLY_END) => {}
-    }
-    // Not ended and yet not in the process table: it ended just now.
-    let identity =
-        identity.ok_or_else(|| ended_early(machine, program, child.try_wait().map(Option::unwrap_or_default)))?;
+    let identity = begin(machine, program, &["serve"], &pairs, &log_file(machine)).await?;
     let record = Record {
         format: FORMAT,
         pid: identity.pid,
@@ -188,14 +174,56 @@ pub async fn start(machine: &Machine, program: &Path, environment: &Values) -> R
         hint: format!("make {} writable for you, then restart", stablehand_files(machine).data_dir.display()),
         again: Again::Never,
     })?;
-    // The runtime collects the child's exit whenever it ends; dropping the handle does not end it.
-    drop(child);
     Ok(identity)
 }
 
-fn spawn(machine: &Machine, program: &Path, pairs: &[(String, String)], log: File) -> io::Result<Child> {
+/// Starts a program of ours, detached, as a service manager would.
+///
+/// # Errors
+/// A [`StepFailure`] when it cannot be started, or ends at once.
+pub(crate) async fn start_program(
+    machine: &Machine,
+    program: &Path,
+    arguments: &[&str],
+    log: &Path,
+) -> Result<Identity, StepFailure> {
+    begin(machine, program, arguments, &[], log).await
+}
+
+async fn begin(
+    machine: &Machine,
+    program: &Path,
+    arguments: &[&str],
+    pairs: &[(String, String)],
+    log_path: &Path,
+) -> Result<Identity, StepFailure> {
+    let log = open_log(machine, log_path)?;
+    let mut child = spawn(machine, program, arguments, pairs, log).map_err(|error| StepFailure {
+        code: "server-not-started",
+        message: format!("{} could not be started: {error}", program.display()),
+        hint: format!("try it by hand: {} {}", program.display(), arguments.join(" ")),
+        again: Again::Never,
+    })?;
+    let identity = child.id().and_then(processes::life_of).map(|(identity, _)| identity);
+    let early = |ended| ended_early(program, arguments, log_path, ended);
+    tokio::select! {
+        ended = child.wait() => return Err(early(ended)),
+        () = machine.clock().sleep(EARLY_END) => {}
+    }
+    // Not ended and yet not in the process table: it ended just now. Otherwise the runtime collects the child's exit
+    // whenever it ends; dropping the handle does not end it.
+    identity.ok_or_else(|| early(child.try_wait().map(Option::unwrap_or_default)))
+}
+
+fn spawn(
+    machine: &Machine,
+    program: &Path,
+    arguments: &[&str],
+    pairs: &[(String, String)],
+    log: File,
+) -> io::Result<Child> {
     let mut command = Command::new(program);
-    command.arg("serve").current_dir(machine.home()).env("HOME", machine.home());
+    command.args(arguments).current_dir(machine.home()).env("HOME", machine.home());
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| is_server_variable(name) && name != KEPT) {
             command.env_remove(name);
@@ -222,32 +250,31 @@ fn detach(command: &mut Command) {
     }
 }
 
-fn open_log(machine: &Machine) -> Result<File, StepFailure> {
-    let path = log_file(machine);
+fn open_log(machine: &Machine, path: &Path) -> Result<File, StepFailure> {
     let open = || -> io::Result<File> {
-        let folder = path.parent().unwrap_or(&path);
-        machine.allow_write(&path).map_err(io::Error::other)?;
+        let folder = path.parent().unwrap_or(path);
+        machine.allow_write(path).map_err(io::Error::other)?;
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        OpenOptions::new().append(true).create(true).mode(0o600).open(&path)
+        OpenOptions::new().append(true).create(true).mode(0o600).open(path)
     };
     open().map_err(|error| StepFailure {
         code: "log-not-writable",
-        message: format!("the server's log {} cannot be written: {error}; nothing was started", path.display()),
+        message: format!("the log {} cannot be written: {error}; nothing was started", path.display()),
         hint: "make its folder writable for you, then try again".to_owned(),
         again: Again::Never,
     })
 }
 
-fn ended_early(machine: &Machine, program: &Path, ended: io::Result<ExitStatus>) -> StepFailure {
+fn ended_early(program: &Path, arguments: &[&str], log: &Path, ended: io::Result<ExitStatus>) -> StepFailure {
     let how = match ended {
         Ok(status) => status.to_string(),
         Err(error) => error.to_string(),
     };
-    let last = last_line(&log_file(machine)).map(|line| format!("; its last words: {line}")).unwrap_or_default();
+    let last = last_line(log).map(|line| format!("; its last words: {line}")).unwrap_or_default();
     StepFailure {
         code: "server-ended",
-        message: format!("{} serve ended at once ({how}){last}", program.display()),
-        hint: format!("look at {}", log_file(machine).display()),
+        message: format!("{} {} ended at once ({how}){last}", program.display(), arguments.join(" ")),
+        hint: format!("look at {}", log.display()),
         // Another server may still be letting go of the port.
         again: Again::Soon,
     }

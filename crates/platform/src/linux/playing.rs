@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// The machine, its answers, and a record of how its commands were called.
-pub(super) struct Player {
+pub(crate) struct Player {
     pub machine: Machine,
     _dir: TempDir,
 }

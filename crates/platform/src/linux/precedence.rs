@@ -72,7 +72,9 @@ pub fn beaten_by(unit: &Unit, values: &Values) -> Precedence {
     let mut found = Precedence::default();
     let ours = unit.drop_ins.iter().position(|path| path.file_name().is_some_and(|name| name == FILE_NAME));
     let later = ours.map_or(&[][..], |index| &unit.drop_ins[index + 1..]);
-    for path in later {
+    // The address of a server in whose place the gateway stands is ours too.
+    let moved = |path: &&PathBuf| path.file_name().is_some_and(|name| name == super::address::FILE_NAME);
+    for path in later.iter().filter(|path| !moved(path)) {
         match fs::read_to_string(path) {
             Ok(text) => found.add(drop_in_effects(&text), path, How::LaterDropIn, values),
             Err(error) => found.unread.push(format!("{}: {error}", path.display())),

@@ -147,6 +147,22 @@ pub fn is_service_name(name: &str) -> bool {
     name.strip_suffix(".service").is_some_and(|stem| !stem.is_empty()) && name.bytes().all(body)
 }
 
+/// Refuses a name that is none of a service, so that no path outside the units' folders can be made of it.
+///
+/// # Errors
+/// The refusal.
+pub fn check_name(unit: &str) -> Result<(), StepFailure> {
+    if is_service_name(unit) {
+        return Ok(());
+    }
+    Err(StepFailure {
+        code: "unit-name",
+        message: format!("{unit:?} is no name of a systemd service; nothing was changed"),
+        hint: "see which unit runs Ollama: systemctl status PID".to_owned(),
+        again: Again::Never,
+    })
+}
+
 /// The failure for a unit that its manager does not know.
 pub(super) fn not_found(scope: Scope, name: &str) -> StepFailure {
     StepFailure {
@@ -189,6 +205,12 @@ fn runtime_dir(machine: &Machine) -> Option<PathBuf> {
     let named = std::env::var_os("XDG_RUNTIME_DIR").is_some_and(|dir| !dir.is_empty());
     let usual = PathBuf::from(format!("/run/user/{}", machine.uid()));
     (!named && machine.simulated().is_none() && usual.is_dir()).then_some(usual)
+}
+
+/// Where the user's own manager listens, as far as its folder can be told.
+pub fn user_manager_socket(machine: &Machine) -> Option<PathBuf> {
+    let named = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
+    Some(named.or_else(|| runtime_dir(machine))?.join("systemd/private"))
 }
 
 /// Makes words of what systemctl or pkexec said. Their exit codes tell little (1 for nearly everything), so their

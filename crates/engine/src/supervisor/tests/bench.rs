@@ -43,6 +43,9 @@ pub struct Bench {
     pub effective: String,
     pub published_at: Option<Wall>,
     pub fault: Fault,
+    pub seat: Seat,
+    /// The port that the server listens on.
+    pub listens: u16,
     /// What was asked for and is still to be answered.
     pub performing: Option<(Life, usize)>,
     pub performed: Vec<Step>,
@@ -95,6 +98,8 @@ impl Bench {
             effective: "4".to_owned(),
             published_at: None,
             fault: Fault::None,
+            seat: Seat::at_home(11434),
+            listens: 11434,
             performing: None,
             performed: vec![],
             started: 0,
@@ -266,10 +271,17 @@ impl Bench {
                 }
                 self.stop();
             }
-            Step::Sweep(_) => {}
+            Step::Sweep(_) | Step::Address { .. } => {}
             Step::Start(start) => {
                 assert_eq!(self.server, None, "never a second server of ours");
                 self.started += 1;
+                self.listens = match start {
+                    Start::App { environment, .. } | Start::Process { environment, .. } => {
+                        let address = environment.iter().find(|(name, _)| name.as_str() == "OLLAMA_HOST");
+                        address.map_or(11434, |(_, value)| value.as_str().rsplit(':').next().unwrap().parse().unwrap())
+                    }
+                    Start::Job { .. } | Start::Unit { .. } => 11434,
+                };
                 let value = match start {
                     Start::Process { environment, .. } => first(environment),
                     Start::App { .. } | Start::Job { .. } | Start::Unit { .. } => {
@@ -289,6 +301,7 @@ impl Bench {
         self.stops += 1;
         self.kill_server();
         if self.fault == Fault::OwnerRespawns {
+            self.listens = 11434;
             self.respawn(self.session.clone());
         } else if self.fault == Fault::OwnerRespawnsWithOldValues {
             self.fault = Fault::None;
@@ -307,7 +320,8 @@ impl Bench {
             (None, false) => Answer::Refused,
         };
         Look {
-            port: 11434,
+            port: self.listens,
+            seat: self.seat,
             ownership,
             port_free: Known::Is(self.server.is_none() && self.foreigner.is_none()),
             server_started: self.server.map(|_| self.server_started),
