@@ -263,6 +263,24 @@ pub enum DemoVerb {
         #[arg(long, value_name = "N")]
         times: Option<u64>,
     },
+    /// Publish a release of Ollama on the machine's own release server.
+    #[command(after_help = "Example: stablehand demo release 0.25.0 --dir /tmp/world\n\n\
+                            stablehand demo release --bad will-not-start 0.25.0\n\
+                            stablehand demo release --bad")]
+    Release {
+        /// The folder; STABLEHAND_WORLD when it is not given.
+        #[arg(long, env = "STABLEHAND_WORLD")]
+        dir: Option<PathBuf>,
+        /// What is wrong with it; without a value, what can be is listed.
+        #[arg(long, value_name = "KIND", num_args = 0..=1, default_missing_value = "")]
+        bad: Option<String>,
+        /// Size of the largest file in its archive; 1 when it is not given.
+        #[arg(long, value_name = "N")]
+        megabytes: Option<u64>,
+        /// Its version.
+        #[arg(required_unless_present = "bad")]
+        version: Option<String>,
+    },
     /// Make the machine sleep.
     #[command(after_help = "Example: stablehand demo sleep 28800 --dir /tmp/world")]
     Sleep {
