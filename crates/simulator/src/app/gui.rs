@@ -13,10 +13,15 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::settings;
+use super::{settings, updater};
 use crate::faults::Fault;
-use crate::process_table;
+use crate::launchd::apps::Opening;
+use crate::launchd::{Request, SERVICE};
 use crate::world::{World, generation, moments, notes, write_whole};
+use crate::{process_table, wire};
+
+/// Set where `open -j` starts the app.
+pub const HIDDEN: &str = "STABLEHAND_SIM_HIDDEN";
 
 /// How long a dead server stays dead (`app/server/server.go`).
 const RESPAWN_DELAY: Duration = Duration::from_secs(1);
@@ -57,8 +62,18 @@ impl Gui {
                 arguments.join(" ")
             ),
         );
+        let first_start = updater::clean_up(&self.world);
         self.end_other_instances().await;
         self.end_recorded_server().await;
+        let hidden = first_start
+            || std::env::var_os(HIDDEN).is_some()
+            || arguments.iter().any(|word| matches!(word.as_str(), "hidden" | "-j" | "--hide"));
+        if let Err(error) = settings::prepare(&self.world, &self.version, self.world.ollama_flaw()) {
+            self.log("ERROR", &format!("failed to open the database\" error=\"{error:#}"));
+        }
+        if hidden && self.has_updated_itself(arguments) {
+            return Ok(());
+        }
         let log = self.open_server_log()?;
         let window = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await?;
         self.log("INFO", &format!("ui listening on {}", window.local_addr()?));
@@ -83,6 +98,32 @@ impl Gui {
                 }
             }
         }
+    }
+
+    /// Puts a staged update in place and starts it. True if another instance takes over.
+    fn has_updated_itself(&self, arguments: &[String]) -> bool {
+        let Some(staged) = updater::staged(&self.world) else {
+            return false;
+        };
+        if arguments.iter().any(|word| word == "--fast-startup") {
+            self.log("INFO", "deferring pending update for fast startup");
+            return false;
+        }
+        if !settings::updates_itself(&self.world) {
+            self.log("INFO", "auto-update disabled, skipping automatic upgrade at startup");
+            return false;
+        }
+        self.log("INFO", &format!("performing update at startup\" bundle=\"{}", staged.display()));
+        let bundle = self.bundle();
+        if let Err(error) = updater::put_in_place(&self.world, &bundle, &staged) {
+            self.log("INFO", &format!("unable to perform upgrade at startup\" error=\"{error:#}"));
+            return false;
+        }
+        let opening = Opening { bundle, arguments: Vec::new(), environment: Vec::new(), fresh: true };
+        if let Err(error) = wire::ask(&self.world, SERVICE, &Request::Open(opening)) {
+            self.log("ERROR", &format!("the new version was not launched: {error:#}"));
+        }
+        true
     }
 
     /// Signals that quit, as a stream. The value tells whether the quit first
@@ -136,6 +177,7 @@ impl Gui {
         command
             .arg("serve")
             .envs(settings::overrides(&self.world))
+            .env_remove(HIDDEN)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log.try_clone()?);

@@ -141,6 +141,11 @@ fn satisfies(signer: &Signer, wanted: &str) -> bool {
     team && identifier
 }
 
+/// Whether a bundle has a whole seal, whoever signed it.
+pub fn is_sealed(bundle: &Path) -> bool {
+    inspect(bundle) == Seal::Whole
+}
+
 fn inspect(path: &Path) -> Seal {
     if !path.exists() {
         return Seal::Absent;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::app::gui::HIDDEN;
 use crate::launchd::apps::Opening;
 use crate::launchd::{Request, SERVICE};
 use crate::wire::{self, Reply};
@@ -13,6 +14,7 @@ struct Call {
     app: Option<String>,
     bundle_id: Option<String>,
     fresh: bool,
+    hidden: bool,
     targets: Vec<String>,
     environment: Vec<(String, String)>,
     arguments: Vec<String>,
@@ -64,6 +66,7 @@ pub fn run(world: &World, arguments: &[String]) -> Reply {
     let environment = std::env::vars()
         .filter(|(key, _)| key.starts_with("OLLAMA_") || key.starts_with("LLAMA_ARG_"))
         .chain(call.environment)
+        .chain(call.hidden.then(|| (HIDDEN.to_owned(), "1".to_owned())))
         .collect();
     let opening = Opening { bundle, arguments: call.arguments, environment, fresh: call.fresh };
     match wire::ask(world, SERVICE, &Request::Open(opening)) {
@@ -92,7 +95,8 @@ fn parse(arguments: &[String]) -> Result<Call, Reply> {
                 words.next();
             }
             "--new" => call.fresh = true,
-            "--background" | "--hide" | "--fresh" => {}
+            "--hide" => call.hidden = true,
+            "--background" | "--fresh" => {}
             "-a" => call.app = words.next().cloned(),
             "-b" => call.bundle_id = words.next().cloned(),
             "-u" => call.targets.extend(words.next().cloned()),
@@ -102,7 +106,8 @@ fn parse(arguments: &[String]) -> Result<Call, Reply> {
                         'n' => call.fresh = true,
                         'a' => call.app = words.next().cloned(),
                         'b' => call.bundle_id = words.next().cloned(),
-                        'g' | 'j' | 'F' | 'W' | 'R' | 'e' | 't' | 'f' | 'h' => {}
+                        'j' => call.hidden = true,
+                        'g' | 'F' | 'W' | 'R' | 'e' | 't' | 'f' | 'h' => {}
                         other => {
                             return Err(Reply::failed(1, format!("open: invalid option -- {other}")));
                         }

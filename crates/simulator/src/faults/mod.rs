@@ -7,6 +7,7 @@ pub mod runners;
 pub mod server;
 pub mod session;
 pub mod stranger;
+pub mod updates;
 pub mod work;
 
 use anyhow::{Result, bail};
@@ -89,6 +90,11 @@ named! {
         RateLimited = "rate-limited": "the releases are refused with 403 for ten minutes: too many questions from this address (lasting)",
         TooManyRequests = "too-many-requests": "the releases are refused with 429, to be asked again in a minute (lasting)",
         ReleasesFail = "releases-fail": "the server that the releases come from answers 502 (lasting)",
+        UpdaterStaged = "updater-staged": "the app has downloaded the newest release and puts it in place when it next starts hidden (lasting)",
+        UpdaterStaleBackup = "updater-stale-backup": "an upgrade of the app by itself was broken off: its backup is in the way of the next one (lasting)",
+        AppTranslocated = "app-translocated": "the app lies in Downloads and macOS runs it from a random read-only folder (lasting)",
+        AppFromBackup = "app-from-backup": "the app runs from the folder of its own updater's backup (lasting)",
+        NewChat = "new-chat": "a person writes a chat in the app",
         Clear = "clear": "takes every lasting fault back",
     }
 }
@@ -191,6 +197,10 @@ pub fn raise(world: &World, name: &str, details: &Details) -> Result<String> {
         }
         Fault::TooManyRequests => lasting(&seconds(60), "the releases are refused: too many requests"),
         Fault::ReleasesFail => lasting(&json!({}), "the releases fail"),
+        Fault::UpdaterStaged => updates::stage(world),
+        Fault::UpdaterStaleBackup => updates::leave_backup(world),
+        Fault::AppTranslocated | Fault::AppFromBackup => updates::run_elsewhere(world, fault),
+        Fault::NewChat => updates::write_chat(world),
         Fault::Clear => clear(world),
     }
 }
@@ -225,6 +235,9 @@ fn clear(world: &World) -> Result<String> {
             Fault::AppSignedByOthers | Fault::AppSealBroken | Fault::AppUnsigned => app::sign_again(world)?,
             Fault::RunnerStopped => runners::go_on(world),
             Fault::NoNetwork => network::come(world)?,
+            Fault::UpdaterStaged => updates::unstage(world),
+            Fault::UpdaterStaleBackup => updates::remove_backup(world),
+            Fault::AppTranslocated | Fault::AppFromBackup => updates::run_at_home(world, fault)?,
             Fault::MemoryPressure | Fault::SlowSwapping => machine_memory::keep_counters(world, fault),
             // Work ends when it is told to.
             Fault::WorkSteady
@@ -271,6 +284,7 @@ fn clear(world: &World) -> Result<String> {
             | Fault::RateLimited
             | Fault::TooManyRequests
             | Fault::ReleasesFail
+            | Fault::NewChat
             | Fault::Clear => {}
         }
         notes::clear(world, fault);

@@ -30,6 +30,7 @@ named! {
         HugeByHeader = "huge-by-header": "the archive claims to hold 10 GB",
         ZipSlip = "zip-slip": "a file's path leads out of the archive's folder",
         AbsoluteLink = "absolute-link": "a link leads to /etc/passwd",
+        NewerDatabase = "newer-database": "it works, and its app gives the database a form that no older app knows",
         LongNotes = "long-notes": "nothing but its notes: 1 MB with HTML",
     }
 }
@@ -43,7 +44,8 @@ impl Flaw {
             | Self::NeverAnswers
             | Self::WrongVersion
             | Self::LosesSettings
-            | Self::GeneratesNothing => true,
+            | Self::GeneratesNothing
+            | Self::NewerDatabase => true,
             Self::LlamaServerMissing
             | Self::OtherVersionInside
             | Self::WrongTeam

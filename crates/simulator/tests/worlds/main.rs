@@ -13,4 +13,5 @@ mod runners;
 mod sandbox;
 mod server_faults;
 mod stalls;
+mod updater;
 mod world;
