@@ -10,11 +10,15 @@
 //! `OPTIONS`, pulls, cloud models) are not told here at all.
 
 mod estimate;
+mod expectation;
 mod limits;
 mod machine;
+mod seats;
 mod snapshot;
+mod table;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 pub use limits::{ClientLimits, Limits, ModelLimits};
 pub use machine::Admission;

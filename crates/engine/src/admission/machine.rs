@@ -1,47 +1,159 @@
-//! The queue: strict order of arrival per model, within slots and bounds.
+//! The queue itself: what each event changes. Who is next is decided in [`super::seats`] and [`super::turns`].
 
 use super::estimate::Mean;
-use super::{
-    Costs, Effect, End, Event, HeldNow, Limits, ModelNow, Permit, Refusal, RunningNow, Scope, Snapshot, Start, Ticket,
-    TicketId, WaitingNow, Why,
-};
+use super::table::Table;
+use super::turns::{Arrival, Opened, Turns};
+use super::{Costs, Effect, End, Event, Lane, Limits, Permit, Refusal, Scope, Start, Ticket, TicketId, Why};
 use crate::time::Awake;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The queue of the gateway.
 #[derive(Clone, Debug)]
 pub struct Admission {
-    limits: Limits,
-    waiting: BTreeMap<TicketId, Waiter>,
-    running: BTreeMap<Permit, Runner>,
-    models: BTreeMap<Arc<str>, Model>,
-    holds: BTreeMap<(Why, Scope), Option<Awake>>,
-    permits: u64,
+    pub(super) limits: Limits,
+    pub(super) models: Table<Model>,
+    pub(super) clients: Table<Client>,
+    pub(super) requests: HashMap<TicketId, Request>,
+    pub(super) permits: BTreeMap<Permit, TicketId>,
+    pub(super) holds: BTreeMap<(Why, Scope), Option<Awake>>,
+    /// Who gives up when.
+    patience: BTreeSet<(Awake, TicketId)>,
+    /// Models for which somebody may have a turn.
+    pub(super) asking: BTreeSet<usize>,
+    /// Since when a model without a place in memory is asked for.
+    pub(super) contended_since: Option<Awake>,
+    /// Until when an idle model is kept for a request that may follow.
+    pub(super) lingers_until: Option<Awake>,
+    pub(super) waiting: usize,
+    pub(super) switches: u64,
+    arrivals: Arrival,
+    issued: u64,
 }
 
-#[derive(Clone, Debug)]
-struct Waiter {
-    ticket: Ticket,
-    arrived: Awake,
-    gives_up: Option<Awake>,
-}
-
-#[derive(Clone, Debug)]
-struct Runner {
-    waiter: Waiter,
-    admitted: Awake,
-}
-
+/// A model that was asked for or seen.
 #[derive(Clone, Debug, Default)]
-struct Model {
-    loaded: bool,
-    slots: Option<u32>,
-    around: u32,
-    running: u32,
-    service: Mean,
-    load: Mean,
+pub(super) struct Model {
+    pub(super) lanes: [Turns; Lane::ALL.len()],
+    pub(super) memory: Memory,
+    pub(super) slots: Option<u32>,
+    pub(super) running: u32,
+    pub(super) around: u32,
+    /// Holds of this model alone.
+    pub(super) holds: u32,
+    /// Since when it is in memory, its loading not counted.
+    pub(super) seated_since: Awake,
+    /// When it last answered.
+    pub(super) answered: Option<Awake>,
+    /// Since when it has been asked for without anybody's having had a turn.
+    pub(super) passed_over_since: Option<Awake>,
+    pub(super) service: Mean,
+    pub(super) load: Mean,
+}
+
+/// Whether a model is in the server's memory, as far as is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Memory {
+    /// It is not.
+    #[default]
+    Absent,
+    /// It is expected to have gone for another one.
+    Gone {
+        /// Since then.
+        since: Awake,
+    },
+    /// A request that makes the server load it was let through.
+    Loading {
+        /// Then.
+        since: Awake,
+    },
+    /// It is.
+    Present,
+}
+
+/// A client that waits or runs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Client {
+    pub(super) waiting: usize,
+    pub(super) running: u32,
+    /// Where it has an account.
+    accounts: BTreeSet<(usize, Lane)>,
+}
+
+/// A request that waits or runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    pub(super) model: usize,
+    pub(super) client: usize,
+    pub(super) lane: Lane,
+    arrival: Arrival,
+    pub(super) arrived: Awake,
+    pub(super) gives_up: Option<Awake>,
+    pub(super) running: Option<Running>,
+}
+
+/// What a running request holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Running {
+    pub(super) permit: Permit,
+    pub(super) since: Awake,
+    charged: Duration,
+    found: Found,
+}
+
+/// The state in which an admitted request finds its model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Present,
+    /// Another request has it loaded.
+    Loading,
+    /// It has the model loaded.
+    Absent,
+}
+
+impl Model {
+    pub(super) fn is_busy(&self) -> bool {
+        self.running > 0 || self.around > 0
+    }
+
+    pub(super) fn is_in_memory(&self) -> bool {
+        match self.memory {
+            Memory::Absent | Memory::Gone { .. } => self.is_busy(),
+            Memory::Loading { .. } | Memory::Present => true,
+        }
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.lanes.iter().map(Turns::waiting).sum()
+    }
+
+    /// The best lane in which somebody may have a turn.
+    pub(super) fn best_lane(&self) -> Option<Lane> {
+        Lane::ALL.into_iter().find(|lane| !self.lanes[*lane as usize].is_empty())
+    }
+
+    pub(super) fn costs(&self) -> Costs {
+        Costs { service: self.service.get(), load: self.load.get() }
+    }
+
+    /// Brings the times of waiting in line with who waits.
+    fn note_who_waits(&mut self, now: Awake) {
+        for lane in &mut self.lanes {
+            let since = lane.passed_over_since.unwrap_or(now);
+            lane.passed_over_since = (!lane.is_empty()).then_some(since);
+        }
+        let since = self.passed_over_since.unwrap_or(now);
+        self.passed_over_since = self.best_lane().is_some().then_some(since);
+    }
+
+    fn is_of_use(&self) -> bool {
+        self.is_in_memory()
+            || self.waiting() > 0
+            || self.slots.is_some()
+            || self.holds > 0
+            || self.costs() != Costs::default()
+    }
 }
 
 impl Admission {
@@ -49,88 +161,64 @@ impl Admission {
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
-            waiting: BTreeMap::new(),
-            running: BTreeMap::new(),
-            models: BTreeMap::new(),
+            models: Table::new(),
+            clients: Table::new(),
+            requests: HashMap::new(),
+            permits: BTreeMap::new(),
             holds: BTreeMap::new(),
-            permits: 0,
+            patience: BTreeSet::new(),
+            asking: BTreeSet::new(),
+            contended_since: None,
+            lingers_until: None,
+            waiting: 0,
+            switches: 0,
+            arrivals: 0,
+            issued: 0,
         }
     }
 
     /// Takes in what has happened; what is to be done, in this order.
     pub fn step(&mut self, now: Awake, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
+        self.give_up(now, &mut effects);
         let mut arrived = None;
         match event {
-            Event::Arrived(ticket) => {
-                if !self.waiting.contains_key(&ticket.id) && !self.runs(ticket.id) {
-                    arrived = Some(ticket.id);
-                    let patience = ticket.patience.or(self.limits.of_client(&ticket.client).patience);
-                    let gives_up = patience.map(|patience| now + patience);
-                    self.waiting.insert(ticket.id, Waiter { ticket, arrived: now, gives_up });
-                }
-            }
+            Event::Arrived(ticket) => arrived = self.arrive(now, &ticket),
             Event::Ended { permit, end } => {
-                if let Some(runner) = self.give_back(permit)
-                    && let End::Served { load } = end
-                {
-                    let model = self.models.entry(runner.waiter.ticket.model).or_default();
-                    let load = load.unwrap_or_default();
-                    model.service.learn(now.since(runner.admitted).saturating_sub(load));
-                    if !load.is_zero() {
-                        model.load.learn(load);
-                    }
+                if let Some(ticket) = self.permits.get(&permit).copied() {
+                    self.end(now, ticket, Some(end));
                 }
             }
-            Event::Left(ticket) => {
-                self.waiting.remove(&ticket);
-                let held = self.running.iter().find(|(_, runner)| runner.waiter.ticket.id == ticket);
-                if let Some(permit) = held.map(|(permit, _)| *permit) {
-                    self.give_back(permit);
-                }
-            }
-            Event::PutBack(permit) => {
-                if let Some(runner) = self.give_back(permit) {
-                    self.waiting.insert(runner.waiter.ticket.id, runner.waiter);
-                }
-            }
-            Event::Drop(ticket) => {
-                if self.waiting.remove(&ticket).is_some() {
-                    effects.push(Effect::Refuse { ticket, refusal: Refusal::Dropped });
-                }
-            }
-            Event::Move { ticket, lane } => {
-                if let Some(waiter) = self.waiting.get_mut(&ticket) {
-                    waiter.ticket.lane = lane;
-                }
-            }
-            Event::Hold { why, scope, until } => {
-                let begun = self.holds.insert((why, scope.clone()), until).is_none();
-                if begun && scope == Scope::All {
-                    effects.push(Effect::Held(why));
-                }
-            }
+            Event::Left(ticket) => match self.requests.get(&ticket).map(|request| request.running.is_some()) {
+                Some(true) => self.end(now, ticket, None),
+                Some(false) => self.forget_waiting(now, ticket),
+                None => {}
+            },
+            Event::PutBack(permit) => self.put_back(now, permit),
+            Event::Drop(ticket) => self.refuse(now, ticket, Refusal::Dropped, &mut effects),
+            Event::Move { ticket, lane } => self.change_lane(now, ticket, lane),
+            Event::Hold { why, scope, until } => self.hold(why, scope, until, &mut effects),
             Event::Release { why, scope } => self.release(why, scope, false, &mut effects),
-            Event::Slots { model, slots } => self.models.entry(model).or_default().slots = slots,
-            Event::Loaded { models, asked: _ } => {
-                self.models.values_mut().for_each(|model| model.loaded = false);
-                for model in models {
-                    self.models.entry(model).or_default().loaded = true;
-                }
+            Event::Slots { model, slots } => {
+                let model = self.model(&model);
+                self.models[model].slots = slots;
+                self.tidy_model(model);
             }
-            Event::Around { model, busy } => self.models.entry(model).or_default().around = busy,
+            Event::Loaded { models, asked } => self.note_loaded(&models, asked),
+            Event::Around { model, busy } => self.note_around(&model, busy),
             Event::Learnt { model, costs } => {
-                let model = self.models.entry(model).or_default();
-                costs.service.into_iter().for_each(|span| model.service.learn(span));
-                costs.load.into_iter().for_each(|span| model.load.learn(span));
+                let model = self.model(&model);
+                costs.service.into_iter().for_each(|span| self.models[model].service.learn(span));
+                costs.load.into_iter().for_each(|span| self.models[model].load.learn(span));
+                self.tidy_model(model);
             }
-            Event::Reloaded(limits) => self.limits = *limits,
+            Event::Reloaded(limits) => self.reload(now, *limits),
             Event::Tick => {}
         }
-        self.expire(now, &mut effects);
-        self.admit(now, &mut effects);
+        self.end_holds(now, &mut effects);
+        self.settle(now, &mut effects);
         if let Some(ticket) = arrived {
-            self.bound(ticket, &mut effects);
+            self.answer_waiting(now, ticket, &mut effects);
         }
         effects
     }
@@ -138,169 +226,400 @@ impl Admission {
     /// When to call [`Self::step`] with [`Event::Tick`], and what for.
     pub fn deadline(&self) -> Option<(Awake, &'static str)> {
         let holds = self.holds.values().flatten().map(|until| (*until, "a hold ends"));
-        let patience = self.waiting.values().filter_map(|waiter| waiter.gives_up).map(|at| (at, "a client gives up"));
-        holds.chain(patience).min()
+        let patience = self.patience.first().map(|(at, _)| (*at, "a client gives up"));
+        let lingers = self.lingers_until.map(|until| (until, "an idle model gives way"));
+        holds.chain(patience).chain(lingers).min()
     }
 
     /// What was measured, by model: to be kept over a restart and given back with [`Event::Learnt`].
-    pub fn costs(&self) -> Vec<(Arc<str>, Costs)> {
-        self.models
-            .iter()
-            .map(|(name, model)| (name.clone(), Costs { service: model.service.get(), load: model.load.get() }))
-            .filter(|(_, costs)| *costs != Costs::default())
-            .collect()
+    pub fn costs(&self) -> BTreeMap<Arc<str>, Costs> {
+        let costs = self.models.iter().map(|(number, model)| (self.models.name(number), model.costs()));
+        costs.filter(|(_, costs)| *costs != Costs::default()).collect()
     }
 
-    /// The queue as it stands.
-    pub fn snapshot(&self, now: Awake) -> Snapshot {
-        let mut places: BTreeMap<&str, usize> = BTreeMap::new();
-        let waiting = self
-            .waiting
-            .values()
-            .map(|waiter| {
-                let place = places.entry(&waiter.ticket.model).or_default();
-                *place += 1;
-                WaitingNow {
-                    ticket: waiter.ticket.id,
-                    model: waiter.ticket.model.clone(),
-                    client: waiter.ticket.client.clone(),
-                    lane: waiter.ticket.lane,
-                    waited: now.since(waiter.arrived),
-                    position: *place,
-                    expected: None,
-                }
-            })
-            .collect();
-        let running = self
-            .running
-            .iter()
-            .map(|(permit, runner)| RunningNow {
-                ticket: runner.waiter.ticket.id,
-                permit: *permit,
-                model: runner.waiter.ticket.model.clone(),
-                client: runner.waiter.ticket.client.clone(),
-                lane: runner.waiter.ticket.lane,
-                waited: runner.admitted.since(runner.waiter.arrived),
-                running: now.since(runner.admitted),
-            })
-            .collect();
-        let models = self
-            .models
-            .iter()
-            .map(|(name, model)| ModelNow {
-                model: name.clone(),
-                loaded: model.loaded,
-                slots: model.slots,
-                at_most: self.at_most(name),
-                running: model.running,
-                around: model.around,
-                waiting: self.waits_for(name),
-                costs: Costs { service: model.service.get(), load: model.load.get() },
-            })
-            .collect();
-        let held = self
-            .holds
-            .iter()
-            .map(|((why, scope), until)| HeldNow { why: *why, scope: scope.clone(), until: *until })
-            .collect();
-        Snapshot { waiting, running, models, held, switches: 0 }
-    }
-
-    fn runs(&self, ticket: TicketId) -> bool {
-        self.running.values().any(|runner| runner.waiter.ticket.id == ticket)
-    }
-
-    fn waits_for(&self, model: &str) -> usize {
-        self.waiting.values().filter(|waiter| &*waiter.ticket.model == model).count()
-    }
-
-    fn at_most(&self, model: &str) -> u32 {
-        let state = self.models.get(model);
-        let slots = state.and_then(|state| state.slots).unwrap_or(self.limits.slots_while_unknown);
-        let set = self.limits.of_model(model).running.unwrap_or(u32::MAX);
-        slots.min(set).saturating_sub(state.map_or(0, |state| state.around))
-    }
-
-    fn held(&self, model: &str) -> bool {
-        self.holds.keys().any(|(_, scope)| match scope {
-            Scope::All => true,
-            Scope::Model(held) => &**held == model,
-        })
-    }
-
-    fn give_back(&mut self, permit: Permit) -> Option<Runner> {
-        let runner = self.running.remove(&permit)?;
-        if let Some(model) = self.models.get_mut(&runner.waiter.ticket.model) {
-            model.running = model.running.saturating_sub(1);
+    fn model(&mut self, name: &Arc<str>) -> usize {
+        let known = self.models.find(name).is_some();
+        let number = self.models.number(name);
+        if !known {
+            self.models[number].lanes.iter_mut().for_each(|lane| lane.set_quantum(self.limits.quantum));
         }
-        Some(runner)
+        number
+    }
+
+    fn arrive(&mut self, now: Awake, ticket: &Ticket) -> Option<TicketId> {
+        if self.requests.contains_key(&ticket.id) {
+            return None;
+        }
+        let patience = ticket.patience.or(self.limits.of_client(&ticket.client).patience);
+        let request = Request {
+            model: self.model(&ticket.model),
+            client: self.clients.number(&ticket.client),
+            lane: ticket.lane,
+            arrival: self.arrivals,
+            arrived: now,
+            gives_up: patience.map(|patience| now + patience),
+            running: None,
+        };
+        self.arrivals += 1;
+        self.queue(now, ticket.id, request);
+        Some(ticket.id)
+    }
+
+    /// Puts a request among those who wait.
+    fn queue(&mut self, now: Awake, id: TicketId, request: Request) {
+        let Request { model, client, lane, arrival, gives_up, .. } = request;
+        let parked = self.is_at_limit(client);
+        if self.models[model].lanes[lane as usize].push(client, arrival, id, parked) == Opened::Account {
+            self.clients[client].accounts.insert((model, lane));
+        }
+        self.waiting += 1;
+        self.clients[client].waiting += 1;
+        if let Some(at) = gives_up {
+            self.patience.insert((at, id));
+        }
+        self.requests.insert(id, request);
+        self.note_asking(now, model);
+    }
+
+    /// Takes a request from among those who wait. Its account is closed by whoever is done with the request.
+    fn unqueue(&mut self, now: Awake, id: TicketId) -> Option<Request> {
+        let request = self.requests.get(&id).copied().filter(|request| request.running.is_none())?;
+        self.requests.remove(&id);
+        let Request { model, client, lane, arrival, gives_up, .. } = request;
+        self.models[model].lanes[lane as usize].remove(client, arrival);
+        self.waiting -= 1;
+        self.clients[client].waiting -= 1;
+        if let Some(at) = gives_up {
+            self.patience.remove(&(at, id));
+        }
+        self.note_asking(now, model);
+        Some(request)
+    }
+
+    fn forget_waiting(&mut self, now: Awake, id: TicketId) {
+        if let Some(request) = self.unqueue(now, id) {
+            self.tidy(request.model, request.lane);
+        }
+    }
+
+    fn refuse(&mut self, now: Awake, id: TicketId, refusal: Refusal, effects: &mut Vec<Effect>) {
+        if let Some(request) = self.unqueue(now, id) {
+            self.tidy(request.model, request.lane);
+            effects.push(Effect::Refuse { ticket: id, refusal });
+        }
+    }
+
+    fn change_lane(&mut self, now: Awake, id: TicketId, lane: Lane) {
+        if self.requests.get(&id).is_none_or(|request| request.lane == lane) {
+            return;
+        }
+        if let Some(request) = self.unqueue(now, id) {
+            self.queue(now, id, Request { lane, ..request });
+            self.tidy(request.model, request.lane);
+        }
+    }
+
+    /// Gives a permit to whoever of this model is next.
+    pub(super) fn admit(&mut self, now: Awake, number: usize, from: Option<usize>, effects: &mut Vec<Effect>) {
+        let model = &mut self.models[number];
+        let Some(lane) = super::seats::next_lane(model, self.limits.ageing, now) else { return };
+        let charged = model.service.get().unwrap_or(self.limits.quantum);
+        let turns = &mut model.lanes[lane as usize];
+        let Some((client, id)) = turns.take(charged) else { return };
+        turns.passed_over_since = None;
+        model.passed_over_since = None;
+        let found = match (model.is_in_memory(), model.memory) {
+            (false, _) => Found::Absent,
+            (true, Memory::Loading { .. }) => Found::Loading,
+            (true, Memory::Absent | Memory::Gone { .. } | Memory::Present) => Found::Present,
+        };
+        if found == Found::Absent {
+            model.memory = Memory::Loading { since: now };
+            model.seated_since = now;
+        }
+        model.running += 1;
+        let start = match (found, from) {
+            (Found::Present | Found::Loading, _) => Start::Warm,
+            (Found::Absent, None) => Start::Load,
+            (Found::Absent, Some(other)) => {
+                self.models[other].memory = Memory::Gone { since: now };
+                self.switches += 1;
+                Start::Switch { from: self.models.name(other) }
+            }
+        };
+
+        self.issued += 1;
+        let permit = Permit(self.issued);
+        self.permits.insert(permit, id);
+        self.waiting -= 1;
+        self.clients[client].waiting -= 1;
+        self.clients[client].running += 1;
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        request.running = Some(Running { permit, since: now, charged, found });
+        let waited = now.since(request.arrived);
+        if let Some(at) = request.gives_up {
+            self.patience.remove(&(at, id));
+        }
+        effects.push(Effect::Admit { ticket: id, permit, waited, start });
+        self.park(now, client);
+        self.note_asking(now, number);
+    }
+
+    /// A running request gives its permit back; `None` when its client has gone.
+    fn end(&mut self, now: Awake, id: TicketId, end: Option<End>) {
+        let Some((request, running)) = self.give_back(now, id) else { return };
+        let took = now.since(running.since);
+        let told = match end {
+            Some(End::Served { load }) => {
+                let load = load.map(|load| load.min(took));
+                self.learn(now, request.model, running, took, load);
+                load
+            }
+            Some(End::Failed) | None => {
+                self.was_not_loaded(request.model);
+                None
+            }
+        };
+        // Who causes a switch is charged for it; who merely waits while another one's model is loaded is not.
+        let charge = match running.found {
+            Found::Loading => took.saturating_sub(told.unwrap_or_default()),
+            Found::Present | Found::Absent => took,
+        };
+        self.charge(request, running.charged, charge);
+        self.done_with(now, request);
+    }
+
+    /// What an answered request teaches about its model.
+    fn learn(&mut self, now: Awake, number: usize, running: Running, took: Duration, load: Option<Duration>) {
+        let model = &mut self.models[number];
+        let service = match (running.found, load) {
+            (_, Some(load)) => Some(took.saturating_sub(load)),
+            (Found::Present, None) => Some(took),
+            (Found::Loading | Found::Absent, None) => None,
+        };
+        if running.found == Found::Absent {
+            let rest = model.service.get().map(|service| took.saturating_sub(service));
+            let load = load.or(rest);
+            load.into_iter().for_each(|load| model.load.learn(load));
+            model.seated_since = model.seated_since.max(running.since + load.unwrap_or_default());
+        }
+        service.into_iter().for_each(|service| model.service.learn(service));
+        model.memory = Memory::Present;
+        model.answered = Some(now);
+    }
+
+    /// A request has ended without an answer: the server gives up loading when nobody waits for it any more.
+    fn was_not_loaded(&mut self, number: usize) {
+        let model = &mut self.models[number];
+        match model.memory {
+            Memory::Loading { .. } if model.running == 0 => model.memory = Memory::Absent,
+            Memory::Loading { .. } | Memory::Absent | Memory::Gone { .. } | Memory::Present => {}
+        }
+    }
+
+    fn put_back(&mut self, now: Awake, permit: Permit) {
+        let Some(id) = self.permits.get(&permit).copied() else { return };
+        let Some((request, running)) = self.give_back(now, id) else { return };
+        self.was_not_loaded(request.model);
+        self.charge(request, running.charged, Duration::ZERO);
+        self.queue(now, id, Request { running: None, ..request });
+        self.done_with(now, request);
+    }
+
+    fn give_back(&mut self, now: Awake, id: TicketId) -> Option<(Request, Running)> {
+        let request = self.requests.get(&id).copied()?;
+        let running = request.running?;
+        self.requests.remove(&id);
+        self.permits.remove(&running.permit);
+        let model = &mut self.models[request.model];
+        model.running = model.running.saturating_sub(1);
+        let client = &mut self.clients[request.client];
+        client.running = client.running.saturating_sub(1);
+        self.park(now, request.client);
+        Some((request, running))
+    }
+
+    fn charge(&mut self, request: Request, charged: Duration, took: Duration) {
+        let Request { model, client, lane, .. } = request;
+        self.models[model].lanes[lane as usize].ended(client, charged, took);
+        let at_most = self.limits.affinity;
+        for (other, of_lane) in &self.clients[client].accounts {
+            if *of_lane == lane && *other != model {
+                self.models[*other].lanes[lane as usize].charge(client, took, at_most);
+            }
+        }
+    }
+
+    fn done_with(&mut self, now: Awake, request: Request) {
+        self.note_asking(now, request.model);
+        self.tidy(request.model, request.lane);
+    }
+
+    /// Forgets what is of no use, so that names that come once do not pile up.
+    fn tidy(&mut self, model: usize, lane: Lane) {
+        for client in self.models[model].lanes[lane as usize].close_accounts() {
+            self.clients[client].accounts.remove(&(model, lane));
+            if self.clients[client].accounts.is_empty() {
+                self.clients.forget(client);
+            }
+        }
+        self.tidy_model(model);
+    }
+
+    fn tidy_model(&mut self, model: usize) {
+        if !self.models[model].is_of_use() {
+            self.models.forget(model);
+        }
+    }
+
+    fn is_at_limit(&self, client: usize) -> bool {
+        let limit = self.limits.of_client(&self.clients.name(client)).running;
+        limit.is_some_and(|limit| self.clients[client].running >= limit)
+    }
+
+    /// Takes a client out of the turns while it holds as many permits as it may, and puts it in again.
+    fn park(&mut self, now: Awake, client: usize) {
+        let parked = self.is_at_limit(client);
+        for (model, lane) in self.clients[client].accounts.iter().copied().collect::<Vec<_>>() {
+            self.models[model].lanes[lane as usize].park(client, parked);
+            self.note_asking(now, model);
+        }
+    }
+
+    fn note_asking(&mut self, now: Awake, number: usize) {
+        let model = &mut self.models[number];
+        model.note_who_waits(now);
+        if model.passed_over_since.is_some() {
+            self.asking.insert(number);
+        } else {
+            self.asking.remove(&number);
+        }
+    }
+
+    fn hold(&mut self, why: Why, scope: Scope, until: Option<Awake>, effects: &mut Vec<Effect>) {
+        if self.holds.insert((why, scope.clone()), until).is_some() {
+            return;
+        }
+        match scope {
+            Scope::All => effects.push(Effect::Held(why)),
+            Scope::Model(name) => {
+                let model = self.model(&name);
+                self.models[model].holds += 1;
+            }
+        }
     }
 
     fn release(&mut self, why: Why, scope: Scope, expired: bool, effects: &mut Vec<Effect>) {
-        let all = scope == Scope::All;
-        if self.holds.remove(&(why, scope)).is_some() && all {
-            effects.push(Effect::Released { why, expired });
+        if self.holds.remove(&(why, scope.clone())).is_none() {
+            return;
+        }
+        match scope {
+            Scope::All => effects.push(Effect::Released { why, expired }),
+            Scope::Model(name) => {
+                let model = self.model(&name);
+                self.models[model].holds = self.models[model].holds.saturating_sub(1);
+                self.tidy_model(model);
+            }
         }
     }
 
-    fn expire(&mut self, now: Awake, effects: &mut Vec<Effect>) {
+    pub(super) fn is_all_held(&self) -> bool {
+        self.holds.keys().any(|(_, scope)| *scope == Scope::All)
+    }
+
+    fn note_loaded(&mut self, names: &[Arc<str>], asked: Awake) {
+        let seen: BTreeSet<usize> = names.iter().map(|name| self.model(name)).collect();
+        for number in self.models.numbers() {
+            let model = &mut self.models[number];
+            model.memory = match (model.memory, seen.contains(&number)) {
+                // The answer is older than what we know.
+                (Memory::Gone { since }, _) if since >= asked => Memory::Gone { since },
+                // Ollama lists a model that it has not done loading.
+                (Memory::Loading { since }, true) => Memory::Loading { since },
+                (Memory::Loading { since }, false) if since >= asked || model.running > 0 => Memory::Loading { since },
+                (Memory::Present, false) if model.running > 0 => Memory::Present,
+                (Memory::Absent | Memory::Gone { .. }, true) => {
+                    model.seated_since = asked;
+                    Memory::Present
+                }
+                (Memory::Present, true) => Memory::Present,
+                (Memory::Absent | Memory::Gone { .. } | Memory::Loading { .. } | Memory::Present, false) => {
+                    Memory::Absent
+                }
+            };
+            self.tidy_model(number);
+        }
+    }
+
+    fn note_around(&mut self, name: &Arc<str>, busy: u32) {
+        if busy == 0 && self.models.find(name).is_none() {
+            return;
+        }
+        let number = self.model(name);
+        let model = &mut self.models[number];
+        model.around = busy;
+        match model.memory {
+            Memory::Absent | Memory::Gone { .. } if busy > 0 => model.memory = Memory::Present,
+            Memory::Absent | Memory::Gone { .. } | Memory::Loading { .. } | Memory::Present => {}
+        }
+        self.tidy_model(number);
+    }
+
+    fn reload(&mut self, now: Awake, limits: Limits) {
+        self.limits = limits;
+        for model in self.models.numbers() {
+            self.models[model].lanes.iter_mut().for_each(|lane| lane.set_quantum(self.limits.quantum));
+        }
+        for client in self.clients.numbers() {
+            self.park(now, client);
+        }
+    }
+
+    fn end_holds(&mut self, now: Awake, effects: &mut Vec<Effect>) {
         let over = |until: &Option<Awake>| until.is_some_and(|until| until <= now);
-        let ended: Vec<_> = self.holds.iter().filter(|(_, until)| over(until)).map(|(hold, _)| hold.clone()).collect();
-        for (why, scope) in ended {
+        while let Some((why, scope)) = self.holds.iter().find(|(_, until)| over(until)).map(|(hold, _)| hold.clone()) {
             self.release(why, scope, true, effects);
         }
-        self.waiting.retain(|id, waiter| {
-            let stays = !over(&waiter.gives_up);
-            if !stays {
-                let refusal = Refusal::WaitedOut { waited: now.since(waiter.arrived) };
-                effects.push(Effect::Refuse { ticket: *id, refusal });
-            }
-            stays
-        });
     }
 
-    fn admit(&mut self, now: Awake, effects: &mut Vec<Effect>) {
-        for id in self.waiting.keys().copied().collect::<Vec<_>>() {
-            let Some(model) = self.waiting.get(&id).map(|waiter| waiter.ticket.model.clone()) else { continue };
-            let running = self.models.get(&model).map_or(0, |state| state.running);
-            let others = self.models.iter().filter(|(name, state)| **name != model && state.running > 0).count();
-            let room = others < self.limits.loaded_models.max(1);
-            if running >= self.at_most(&model) || !room || self.held(&model) {
-                continue;
-            }
-            let Some(waiter) = self.waiting.remove(&id) else { continue };
-            self.permits += 1;
-            let permit = Permit(self.permits);
-            let state = self.models.entry(model).or_default();
-            state.running += 1;
-            let start = if state.loaded || state.running > 1 { Start::Warm } else { Start::Load };
-            effects.push(Effect::Admit { ticket: id, permit, waited: now.since(waiter.arrived), start });
-            self.running.insert(permit, Runner { waiter, admitted: now });
+    fn give_up(&mut self, now: Awake, effects: &mut Vec<Effect>) {
+        while let Some((at, ticket)) = self.patience.first().copied()
+            && at <= now
+        {
+            let arrived = self.requests.get(&ticket).map_or(now, |request| request.arrived);
+            self.refuse(now, ticket, Refusal::WaitedOut { waited: now.since(arrived) }, effects);
         }
     }
 
-    /// One that has just come and was not admitted: waits, or goes.
-    fn bound(&mut self, id: TicketId, effects: &mut Vec<Effect>) {
-        let Some(waiter) = self.waiting.get(&id) else { return };
-        let model_at_most = self.limits.of_model(&waiter.ticket.model).waiting;
-        let client_at_most = self.limits.of_client(&waiter.ticket.client).waiting;
-        let position = self.waits_for(&waiter.ticket.model);
-        let of_client = self.waiting.values().filter(|other| other.ticket.client == waiter.ticket.client).count();
-        let refusal = if position > model_at_most {
-            Some(Refusal::ModelFull { at_most: model_at_most })
-        } else if self.waiting.len() > self.limits.waiting {
-            Some(Refusal::Full { at_most: self.limits.waiting })
-        } else if of_client > client_at_most {
-            Some(Refusal::ClientFull { at_most: client_at_most })
+    /// What one that has just come and has no permit is told.
+    fn answer_waiting(&mut self, now: Awake, id: TicketId, effects: &mut Vec<Effect>) {
+        let Some(request) = self.requests.get(&id).copied().filter(|request| request.running.is_none()) else { return };
+        let model_at_most = self.limits.of_model(&self.models.name(request.model)).waiting;
+        let client_at_most = self.limits.of_client(&self.clients.name(request.client)).waiting;
+        let expected = self.expected_at_arrival(now, request);
+        let patience = request.gives_up.map(|at| at.since(now));
+        let refusal = if self.models[request.model].waiting() > model_at_most {
+            Refusal::ModelFull { at_most: model_at_most }
+        } else if self.waiting > self.limits.waiting {
+            Refusal::Full { at_most: self.limits.waiting }
+        } else if self.clients[request.client].waiting > client_at_most {
+            Refusal::ClientFull { at_most: client_at_most }
+        } else if let (Some(expected), Some(patience)) = (expected, patience)
+            && expected > patience
+        {
+            Refusal::TooLate { expected }
+        } else if patience.is_some_and(|patience| patience.is_zero()) {
+            Refusal::WaitedOut { waited: Duration::ZERO }
         } else {
-            None
+            let position = self.position_at_arrival(request);
+            effects.push(Effect::Wait { ticket: id, position, expected });
+            return;
         };
-        effects.push(match refusal {
-            None => Effect::Wait { ticket: id, position, expected: None::<Duration> },
-            Some(refusal) => {
-                self.waiting.remove(&id);
-                Effect::Refuse { ticket: id, refusal }
-            }
-        });
+        self.refuse(now, id, refusal, effects);
+    }
+
+    pub(super) fn position_at_arrival(&self, request: Request) -> usize {
+        let lanes = &self.models[request.model].lanes;
+        lanes.iter().take(request.lane as usize + 1).map(Turns::waiting).sum()
     }
 }

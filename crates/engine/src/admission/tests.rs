@@ -1,6 +1,9 @@
 //! Scenarios of the queue, played by hand: events in, effects out.
 
+mod properties;
+
 use super::*;
+use std::collections::BTreeMap;
 
 const A: &str = "a:latest";
 
