@@ -6,6 +6,7 @@
 use stablehand_engine::alert::desktop::QuietHours;
 use stablehand_engine::recovery::Policy;
 use stablehand_engine::setting::{MAIN_SETTINGS, Name, Preset, Wish};
+use stablehand_engine::takeover::Mode;
 use stablehand_ollama::catalogue;
 use stablehand_ollama::version::Version;
 use stablehand_platform::files::write_atomically;
@@ -13,6 +14,7 @@ use stablehand_platform::machine::Machine;
 use stablehand_platform::paths::stablehand_files;
 use stablehand_protocol::Failure;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -37,6 +39,10 @@ policy = \"alert\"
 # `stablehand status` and `stablehand history` all the same; what is still wrong when they end is shown then, once.
 [notifications]
 # quiet = \"22:00-07:00\"
+
+# The gateway: a queue in front of Ollama. `stablehand gateway on` and `off` write mode, listen and upstream.
+[gateway]
+mode = \"off\"
 ";
 
 /// What a client may change beside the settings of the server: section and key.
@@ -55,6 +61,19 @@ pub struct Configuration {
     pub allowed_models: Vec<String>,
     /// When nothing is shown on the desktop.
     pub quiet: Option<QuietHours>,
+    /// Where the gateway shall be.
+    pub gateway: GatewayPlace,
+}
+
+/// Where the gateway shall be; the rest of its section it reads itself, and says what is wrong with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GatewayPlace {
+    /// Beside Ollama, in its place, or nowhere.
+    pub mode: Mode,
+    /// Where it listens; nothing leaves that to it.
+    pub listen: Vec<SocketAddr>,
+    /// Where Ollama is behind it.
+    pub upstream: Option<SocketAddr>,
 }
 
 /// A change of desired settings.
@@ -185,6 +204,37 @@ impl ConfigurationFile {
         Ok(words)
     }
 
+    /// Writes down where the gateway shall be.
+    ///
+    /// # Errors
+    /// As for [`Self::change`].
+    pub fn place_gateway(&mut self, place: &GatewayPlace) -> Result<(), Failure> {
+        self.follow();
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        self.edit(false, |path, text, document| {
+            let table = document.entry("gateway").or_insert_with(toml_edit::table).as_table_like_mut();
+            let Some(table) = table else { return Err(not_a_table(path, text, None)) };
+            let listen: toml_edit::Array = place.listen.iter().map(SocketAddr::to_string).collect();
+            let wanted = [
+                ("mode", Some(value(place.mode.word()))),
+                ("listen", (!listen.is_empty()).then(|| value(listen))),
+                ("upstream", place.upstream.map(|upstream| value(upstream.to_string()))),
+            ];
+            for (key, item) in wanted {
+                match item {
+                    None => {
+                        table.remove(key);
+                    }
+                    Some(item) => put(table, key, item),
+                }
+            }
+            Ok(vec![format!("gateway.mode: {}", place.mode.word())])
+        })?;
+        Ok(())
+    }
+
     /// Edits the text of the file as it lies there, or of a new one. What would not be taken is not written.
     fn edit(
         &mut self,
@@ -270,20 +320,23 @@ fn change_one(settings: &mut dyn TableLike, name: &str, new: Option<&str>) -> Op
         }
         (Some(old), Some(new)) if old == new => None,
         (old, Some(new)) => {
-            let mut item = value(new);
-            match settings.get_mut(name) {
-                // In place, so that the comment above the key stays, and the one behind the old value too.
-                Some(kept) => {
-                    if let (Some(kept), Some(fresh)) = (kept.as_value(), item.as_value_mut()) {
-                        *fresh.decor_mut() = kept.decor().clone();
-                    }
-                    *kept = item;
-                }
-                None => {
-                    settings.insert(name, item);
-                }
-            }
+            put(settings, name, value(new));
             Some(format!("{name}: {} → {new}", old.as_deref().unwrap_or("unset")))
+        }
+    }
+}
+
+/// Sets a value in place, so that the comment above the key stays, and the one behind the old value too.
+fn put(table: &mut dyn TableLike, key: &str, mut item: Item) {
+    match table.get_mut(key) {
+        Some(kept) => {
+            if let (Some(kept), Some(fresh)) = (kept.as_value(), item.as_value_mut()) {
+                *fresh.decor_mut() = kept.decor().clone();
+            }
+            *kept = item;
+        }
+        None => {
+            table.insert(key, item);
         }
     }
 }
@@ -305,7 +358,7 @@ pub fn parse(path: &Path, text: &str) -> Result<Configuration, Failure> {
             continue;
         }
         if key == "gateway" {
-            // The gateway reads its own, and says what is wrong with it.
+            gateway(path, text, item, &mut configuration)?;
             continue;
         }
         if key != "settings" {
@@ -383,6 +436,40 @@ fn notifications(path: &Path, text: &str, item: &Item, configuration: &mut Confi
                 return Err(located(path, text, item.span(), &what));
             }
         }
+    }
+    Ok(())
+}
+
+fn gateway(path: &Path, text: &str, item: &Item, configuration: &mut Configuration) -> Result<(), Failure> {
+    let Some(table) = item.as_table_like() else {
+        return Err(located(path, text, item.span(), "«gateway» must be a section, written [gateway]"));
+    };
+    let address = |item: &Item| {
+        let address = item.as_str().and_then(|written| written.trim_start_matches("http://").parse().ok());
+        address.ok_or_else(|| {
+            let what = "this takes an IP address and a port, \"127.0.0.1:11434\"";
+            located(path, text, item.span(), what)
+        })
+    };
+    if let Some(item) = table.get("mode") {
+        configuration.gateway.mode = item
+            .as_str()
+            .and_then(Mode::from_word)
+            .ok_or_else(|| located(path, text, item.span(), "mode takes \"off\", \"beside\" or \"takeover\""))?;
+    }
+    // In takeover we say ourselves where it listens; beside, a person may use the gateway's own, wider forms.
+    if configuration.gateway.mode == Mode::Off {
+        return Ok(());
+    }
+    if let Some(item) = table.get("upstream") {
+        configuration.gateway.upstream = Some(address(item)?);
+    }
+    if let Some(item) = table.get("listen") {
+        let Some(listed) = item.as_array() else {
+            return Err(located(path, text, item.span(), "listen takes a list of addresses, [\"127.0.0.1:11434\"]"));
+        };
+        let listen = listed.iter().map(|written| address(&Item::Value(written.clone())));
+        configuration.gateway.listen = listen.collect::<Result<_, _>>()?;
     }
     Ok(())
 }
@@ -480,6 +567,9 @@ mod tests {
             ("[notifications]\nquiet = 22\n", "c.toml:2:9: "),
             ("[notifications]\nsilent = true\n", "c.toml:2:10: "),
             ("notifications = 1\n", "c.toml:1:17: "),
+            ("gateway = 1\n", "c.toml:1:11: "),
+            ("[gateway]\nmode = \"on\"\n", "c.toml:2:8: "),
+            ("[gateway]\nmode = \"beside\"\nlisten = \"127.0.0.1:1\"\n", "c.toml:3:10: "),
         ];
         for (text, place) in cases {
             let failure = parse(Path::new("c.toml"), text).unwrap_err();
@@ -513,6 +603,30 @@ mod tests {
         assert_eq!(file.configure(&set("recovery.pilocy", "all")).unwrap_err().code, "unknown-name");
         assert_eq!(std::fs::read_to_string(file.path()).unwrap(), before);
         assert!(before.contains("# A mistake is reported"), "comments are kept");
+    }
+
+    #[test]
+    fn the_place_of_the_gateway_is_written_read_and_taken_away_beside_a_persons_own_lines() {
+        let world = tempfile::tempdir().unwrap();
+        let marker = r#"{"format":1,"os":"linux","user":"sim","home":"/home/sim","port":1,"ollama":"0.33.0"}"#;
+        std::fs::write(world.path().join("stablehand-world.json"), marker).unwrap();
+        let clock = r#"{"speed":1.0,"anchor_monotonic_ms":0,"anchor_wall_unix_ms":1,"slept_ms":0}"#;
+        std::fs::write(world.path().join("clock.json"), clock).unwrap();
+        let mut file = ConfigurationFile::open(&Machine::world(world.path()).unwrap());
+        let place = GatewayPlace {
+            mode: Mode::Takeover,
+            listen: vec!["127.0.0.1:11434".parse().unwrap()],
+            upstream: Some("127.0.0.1:11435".parse().unwrap()),
+        };
+        file.place_gateway(&place).unwrap();
+        assert_eq!(file.current().gateway, place);
+        let text = std::fs::read_to_string(file.path()).unwrap();
+        std::fs::write(file.path(), text.replace("mode =", "# mine\naffinity_s = 60\nmode =")).unwrap();
+        file.place_gateway(&GatewayPlace::default()).unwrap();
+        assert_eq!(file.current().gateway, GatewayPlace::default());
+        let text = std::fs::read_to_string(file.path()).unwrap();
+        assert!(text.contains("# mine\naffinity_s = 60\nmode = \"off\"\n"), "{text}");
+        assert!(!text.contains("listen ="), "{text}");
     }
 
     #[test]

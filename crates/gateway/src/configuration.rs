@@ -252,6 +252,9 @@ struct Written {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Table {
+    /// Where it stands is the daemon's business.
+    #[serde(rename = "mode")]
+    _mode: Option<serde::de::IgnoredAny>,
     listen: Option<Vec<String>>,
     upstream: Option<String>,
     waiting: Option<usize>,
