@@ -234,6 +234,9 @@ pub enum DemoVerb {
         /// What starts its Ollama.
         #[arg(long)]
         owner: Option<String>,
+        /// Its app came with Homebrew's cask.
+        #[arg(long)]
+        cask: bool,
     },
     /// End its daemon and everything in it.
     #[command(after_help = "Example: stablehand demo stop --dir /tmp/world")]

@@ -39,7 +39,7 @@ fn arguments(voice: Voice, verb: DemoVerb) -> Result<Vec<OsString>, Failure> {
         arguments.push("--json".into());
     }
     match verb {
-        DemoVerb::Start { dir, os, ollama, speed, owner } => {
+        DemoVerb::Start { dir, os, ollama, speed, owner, cask } => {
             arguments.extend(["start".into(), "--dir".into(), dir.into()]);
             let speed = speed.map(|speed| speed.to_string());
             for (flag, value) in [("--os", os), ("--ollama", ollama), ("--speed", speed), ("--owner", owner)] {
@@ -47,6 +47,7 @@ fn arguments(voice: Voice, verb: DemoVerb) -> Result<Vec<OsString>, Failure> {
                     arguments.extend([flag.into(), value.into()]);
                 }
             }
+            arguments.extend(cask.then(|| "--cask".into()));
         }
         DemoVerb::Stop { dir } => arguments.extend(["stop".into(), "--dir".into(), dir.into()]),
         DemoVerb::Fault { name, dir, model, seconds, times } => {

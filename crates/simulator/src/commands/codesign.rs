@@ -89,6 +89,10 @@ pub fn spctl(_world: &World, arguments: &[String]) -> Reply {
     let reply = |code, text: String| Reply { code, stdout: String::new(), stderr: text };
     let Signer { team, authority, notarised } = signer(path);
     match inspect(Path::new(path)) {
+        Seal::Whole if Path::new(path).join("Contents").is_dir() && !path.trim_end_matches('/').ends_with(".app") => {
+            let words = "the code is valid but does not seem to be an app";
+            reply(3, format!("{path}: rejected ({words})\norigin={authority} ({team})\n"))
+        }
         Seal::Whole if !notarised => {
             reply(3, format!("{path}: rejected\nsource=Unnotarized Developer ID\norigin={authority} ({team})\n"))
         }

@@ -47,6 +47,9 @@ enum Verb {
         /// What starts Ollama.
         #[arg(long, value_enum)]
         owner: Option<Owner>,
+        /// The app came with Homebrew's cask.
+        #[arg(long)]
+        cask: bool,
     },
     /// Ends every process of a world.
     Stop {
@@ -151,8 +154,8 @@ pub fn run() -> ExitCode {
 
 fn obey(verb: Verb) -> Result<String> {
     match verb {
-        Verb::Start { place, os, ollama, speed, owner } => {
-            let wish = start::Wish { os, ollama, speed, owner };
+        Verb::Start { place, os, ollama, speed, owner, cask } => {
+            let wish = start::Wish { os, ollama, speed, owner, cask };
             start::start(&place.folder()?, &wish)
         }
         Verb::Stop { place } => stop::stop(&place.world()?),

@@ -31,6 +31,8 @@ pub struct Wish {
     pub speed: Option<f64>,
     /// What starts Ollama.
     pub owner: Option<Owner>,
+    /// The app came with Homebrew's cask.
+    pub cask: bool,
 }
 
 /// Makes or restarts the world in `dir` and returns when Ollama answers.
@@ -98,6 +100,9 @@ fn make(dir: &Path, wish: &Wish, speed: f64) -> Result<World> {
     if !fits {
         bail!("this owner does not exist on this system; nothing was made");
     }
+    if wish.cask && (os != Os::Macos || owner == Owner::Brew) {
+        bail!("only the app comes with a cask; nothing was made");
+    }
     let user = "sim".to_owned();
     let marker = Marker {
         format: 1,
@@ -112,7 +117,7 @@ fn make(dir: &Path, wish: &Wish, speed: f64) -> Result<World> {
         memory_bytes: 64 << 30,
         gpu_working_set_bytes: 48 << 30,
     };
-    layout::create(dir, &marker, owner, speed)
+    layout::create(dir, &marker, owner, wish.cask, speed)
 }
 
 /// Takes a stopped world up again: its clock goes on, someone sits at the screen.
@@ -124,6 +129,7 @@ fn go_on(world: &World, wish: &Wish) -> Result<World> {
     }
     // These were about processes that ended with the last run.
     for fault in [
+        faults::Fault::BrewAtWork,
         faults::Fault::CliResurrectsApp,
         faults::Fault::PortStranger,
         faults::Fault::RunnerStuck,

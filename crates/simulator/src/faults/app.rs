@@ -1,6 +1,6 @@
 //! Faults of the app and the server.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
@@ -51,11 +51,16 @@ const QUARANTINE: &str = "com.apple.quarantine";
 /// Marks the app as Homebrew does after an upgrade.
 pub fn quarantine(world: &World) -> Result<String> {
     let bundle = bundle(world)?;
-    let seconds = world.clock.wall_ms() / 1000;
-    let value = format!("0181;{seconds:x};Homebrew\\x20Cask;5B0E6C1A-3D7F-4E42-9C58-A1F0D27B6E93");
-    xattr::set_below(&bundle, QUARANTINE, &value).context("the app cannot be marked")?;
+    mark_by_homebrew(world, &bundle)?;
     notes::raise(world, Fault::AppQuarantined, &json!({}))?;
     Ok(format!("{} is in quarantine", bundle.display()))
+}
+
+/// Marks everything in a bundle as downloaded by Homebrew and never opened.
+pub fn mark_by_homebrew(world: &World, bundle: &Path) -> Result<()> {
+    let seconds = world.clock.wall_ms() / 1000;
+    let value = format!("0181;{seconds:x};Homebrew\\x20Cask;5B0E6C1A-3D7F-4E42-9C58-A1F0D27B6E93");
+    xattr::set_below(bundle, QUARANTINE, &value).context("the app cannot be marked")
 }
 
 /// Takes the mark away.

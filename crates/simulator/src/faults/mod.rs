@@ -94,6 +94,7 @@ named! {
         UpdaterStaleBackup = "updater-stale-backup": "an upgrade of the app by itself was broken off: its backup is in the way of the next one (lasting)",
         AppTranslocated = "app-translocated": "the app lies in Downloads and macOS runs it from a random read-only folder (lasting)",
         AppFromBackup = "app-from-backup": "the app runs from the folder of its own updater's backup (lasting)",
+        BrewAtWork = "brew-at-work": "somebody runs Homebrew, which locks what it works on (lasting)",
         NewChat = "new-chat": "a person writes a chat in the app",
         Clear = "clear": "takes every lasting fault back",
     }
@@ -200,6 +201,7 @@ pub fn raise(world: &World, name: &str, details: &Details) -> Result<String> {
         Fault::UpdaterStaged => updates::stage(world),
         Fault::UpdaterStaleBackup => updates::leave_backup(world),
         Fault::AppTranslocated | Fault::AppFromBackup => updates::run_elsewhere(world, fault),
+        Fault::BrewAtWork => updates::run_homebrew(world),
         Fault::NewChat => updates::write_chat(world),
         Fault::Clear => clear(world),
     }
@@ -284,6 +286,7 @@ fn clear(world: &World) -> Result<String> {
             | Fault::RateLimited
             | Fault::TooManyRequests
             | Fault::ReleasesFail
+            | Fault::BrewAtWork
             | Fault::NewChat
             | Fault::Clear => {}
         }

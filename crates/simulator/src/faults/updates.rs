@@ -51,6 +51,15 @@ pub fn remove_backup(world: &World) {
     let _ = std::fs::remove_dir_all(updater::backup(world));
 }
 
+/// Somebody runs Homebrew, until the fault is taken back.
+pub fn run_homebrew(world: &World) -> Result<String> {
+    macos_only(world)?;
+    notes::raise(world, Fault::BrewAtWork, &json!({}))?;
+    let brew = world.path("/opt/homebrew/bin/brew").display().to_string();
+    machine::spawn(world, &[&brew, "update"])?;
+    Ok("Homebrew is at work".to_owned())
+}
+
 /// A person writes a chat in the app.
 pub fn write_chat(world: &World) -> Result<String> {
     macos_only(world)?;

@@ -103,7 +103,7 @@ pub fn publish(world: &World, version: &str, flaw: Option<Flaw>, megabytes: Opti
 }
 
 /// The numbers of a version, for an order.
-fn numbers(version: &str) -> Vec<u32> {
+pub fn numbers(version: &str) -> Vec<u32> {
     version.split(['.', '-']).map(|part| part.parse().unwrap_or(0)).collect()
 }
 

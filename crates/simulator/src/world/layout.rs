@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::clock::ClockFile;
 use super::{MARKER, Marker, Os, Owner, World, write_whole};
+use crate::commands::brew;
 use crate::models::{self, Format, Model};
 use crate::releases::contents::{self, FLAW};
 use crate::releases::flaw::Flaw;
@@ -38,8 +39,8 @@ const MACOS_COMMANDS: [&str; 15] = [
 /// Links that play commands on Linux.
 const LINUX_COMMANDS: [&str; 4] = ["usr/bin/systemctl", "usr/bin/journalctl", "usr/bin/pkexec", "usr/bin/docker"];
 
-/// Makes the world `dir` from nothing.
-pub fn create(dir: &Path, marker: &Marker, owner: Owner, speed: f64) -> Result<World> {
+/// Makes the world `dir` from nothing; `cask` says that the app came with Homebrew's cask.
+pub fn create(dir: &Path, marker: &Marker, owner: Owner, cask: bool, speed: f64) -> Result<World> {
     std::fs::create_dir_all(dir.join(".sim/faults")).with_context(|| format!("cannot create {}", dir.display()))?;
     let dir = dir.canonicalize()?;
     let program = std::env::current_exe().context("the path of this program is not known")?;
@@ -66,6 +67,9 @@ pub fn create(dir: &Path, marker: &Marker, owner: Owner, speed: f64) -> Result<W
     match marker.os {
         Os::Macos => create_macos(&world, owner)?,
         Os::Linux => create_linux(&world, owner)?,
+    }
+    if cask {
+        record_cask(&world, &marker.ollama)?;
     }
     Ok(world)
 }
@@ -143,12 +147,15 @@ pub fn install_brew(world: &World, version: &str) -> Result<()> {
     let prefix = world.path("/opt/homebrew");
     let keg = prefix.join("Cellar/ollama").join(version);
     contents::put(world, &keg, &contents::keg(&Release::sound(version, 0)))?;
-    std::fs::create_dir_all(prefix.join("opt"))?;
+    link_keg(world, &keg)?;
+    write_brew_service(world)
+}
+
+/// Writes the service file of the formula, as `brew services start` does.
+pub fn write_brew_service(world: &World) -> Result<()> {
+    let prefix = world.path("/opt/homebrew");
     std::fs::create_dir_all(prefix.join("var/log"))?;
     let opt = prefix.join("opt/ollama");
-    if !opt.exists() {
-        symlink(&keg, &opt)?;
-    }
     let (label, file) = brew_plist(world);
     let log = prefix.join("var/log/ollama.log").display().to_string();
     let job = json!({
@@ -171,6 +178,30 @@ pub fn install_brew(world: &World, version: &str) -> Result<()> {
     plist::to_file_xml(&file, &job)?;
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644))?;
     Ok(())
+}
+
+/// Makes a keg the one that is in use: `opt/ollama` and `bin/ollama` lead to it.
+pub fn link_keg(world: &World, keg: &Path) -> Result<()> {
+    let prefix = world.path("/opt/homebrew");
+    relink(keg, &prefix.join("opt/ollama"))?;
+    relink(&keg.join("bin/ollama"), &prefix.join("bin/ollama"))
+}
+
+/// Homebrew's own record that the app came from its cask.
+pub fn record_cask(world: &World, version: &str) -> Result<()> {
+    let room = world.path("/opt/homebrew/Caskroom").join(brew::CASK);
+    let folder = room.join(version);
+    std::fs::create_dir_all(&folder)?;
+    relink(&world.path("/Applications/Ollama.app"), &folder.join("Ollama.app"))?;
+    write_whole(&room.join(".metadata/INSTALL_RECEIPT.json"), b"{\"installed_on_request\":true}")
+}
+
+fn relink(target: &Path, link: &Path) -> Result<()> {
+    std::fs::create_dir_all(link.parent().unwrap_or(link))?;
+    if link.is_symlink() {
+        std::fs::remove_file(link)?;
+    }
+    symlink(target, link).with_context(|| format!("cannot create {}", link.display()))
 }
 
 fn create_macos(world: &World, owner: Owner) -> Result<()> {

@@ -3,6 +3,7 @@
 
 mod app;
 mod healthy_work;
+mod homebrew;
 mod launchd;
 mod linux;
 mod memory;

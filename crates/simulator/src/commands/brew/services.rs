@@ -1,42 +1,25 @@
-//! `brew(1)`: prefixes and the `ollama` service.
+//! `brew services`: the `ollama` service.
 
 use serde_json::{Value, json};
 
+use super::packages;
 use crate::launchd::{Request, SERVICE};
 use crate::wire::{self, Reply};
 use crate::world::{World, layout};
 
-/// Runs the command.
-pub fn run(world: &World, arguments: &[String]) -> Reply {
-    let words: Vec<&str> =
-        arguments.iter().map(String::as_str).filter(|word| !matches!(*word, "--quiet" | "-q" | "--verbose")).collect();
-    let as_json = words.contains(&"--json");
-    let plain: Vec<&str> = words.iter().copied().filter(|word| *word != "--json").collect();
-    let prefix = world.path("/opt/homebrew");
-    match plain.as_slice() {
-        ["--prefix"] => Reply::said(format!("{}\n", prefix.display())),
-        ["--prefix", formula] => Reply::said(format!("{}\n", prefix.join("opt").join(formula).display())),
-        ["--version"] => Reply::said("Homebrew 7.0.8\n"),
-        ["list", "--versions", "ollama"] => match installed_version(world) {
-            Some(version) => Reply::said(format!("ollama {version}\n")),
-            None => Reply::failed(1, ""),
-        },
-        ["list", "--cask", ..] => Reply::quiet(),
-        ["services"] | ["services", "list"] => list(world, as_json),
-        ["services", "info", "ollama"] => information(world, as_json),
-        ["services", "start", "ollama"] => start(world),
-        ["services", "stop", "ollama"] => stop(world),
-        ["services", "restart", "ollama"] => {
+/// `brew services …`.
+pub fn run(world: &World, words: &[&str], as_json: bool) -> Option<Reply> {
+    Some(match words {
+        [] | ["list"] => list(world, as_json),
+        ["info", "ollama"] => information(world, as_json),
+        ["start", "ollama"] => start(world),
+        ["stop", "ollama"] => stop(world),
+        ["restart", "ollama"] => {
             stop(world);
             start(world)
         }
-        _ => Reply::failed(1, format!("Error: Unknown command: brew {}", arguments.join(" "))),
-    }
-}
-
-fn installed_version(world: &World) -> Option<String> {
-    let opt = world.path("/opt/homebrew/opt/ollama").canonicalize().ok()?;
-    Some(opt.file_name()?.to_string_lossy().into_owned())
+        _ => return None,
+    })
 }
 
 fn launchctl(world: &World, words: &[&str]) -> Reply {
@@ -71,7 +54,7 @@ fn status_of(job: Option<(Option<i64>, i64)>) -> &'static str {
 
 fn list(world: &World, as_json: bool) -> Reply {
     let (_, file) = layout::brew_plist(world);
-    if installed_version(world).is_none() {
+    if packages::keg(world).is_none() {
         return Reply::said(if as_json { "[]\n" } else { "" });
     }
     let found = job(world);
@@ -96,7 +79,7 @@ fn list(world: &World, as_json: bool) -> Reply {
 
 fn information(world: &World, as_json: bool) -> Reply {
     let (label, file) = layout::brew_plist(world);
-    if installed_version(world).is_none() {
+    if packages::keg(world).is_none() {
         return Reply::failed(1, "Error: No available formula with the name \"ollama\".");
     }
     let found = job(world);
@@ -136,10 +119,10 @@ fn information(world: &World, as_json: bool) -> Reply {
 fn start(world: &World) -> Reply {
     let (label, file) = layout::brew_plist(world);
     if !file.exists() {
-        let Some(version) = installed_version(world) else {
+        if packages::keg(world).is_none() {
             return Reply::failed(1, "Error: No available formula with the name \"ollama\".");
-        };
-        if let Err(error) = layout::install_brew(world, &version) {
+        }
+        if let Err(error) = layout::write_brew_service(world) {
             return Reply::failed(1, format!("Error: {error:#}"));
         }
     }
