@@ -95,6 +95,30 @@ pub enum HereVerb {
                             Exits 0 when nothing blocks, 1 when it would block (or was not cleared), 3 when that \
                             cannot be read.")]
     Quarantine(Quarantine),
+    /// Put the newest version of Ollama in place and prove it, or put the old one back by itself.
+    #[command(after_help = "Example: stablehand upgrade --check\n\n\
+                            stablehand upgrade --to 0.24.0 --yes\n\n\
+                            Exits 0 when the new version is in place and proved (or, with --check, when the releases \
+                            could be read), 1 when the old one is back, and says why.")]
+    Upgrade(Upgrading),
+    /// Put a kept version back in place, prove it, and stay on it.
+    #[command(after_help = "Example: stablehand rollback --yes\n\n\
+                            Settings and chats stay when the old version can read them. Where it can not, they are set \
+                            aside under a name that is told, after a question or with --yes; no chat is removed.")]
+    Rollback(RollingBack),
+    /// Stay on a version, or on none any more. Nothing else is put in place by Ollama's own updater meanwhile.
+    #[command(after_help = "Example: stablehand pin 0.24.0\n\nstablehand pin --off")]
+    Pin {
+        /// The version.
+        #[arg(required_unless_present = "off", conflicts_with = "off")]
+        version: Option<String>,
+        /// Stay on none any more.
+        #[arg(long)]
+        off: bool,
+    },
+    /// Show the version in place, the newest one, and the kept ones.
+    #[command(after_help = "Example: stablehand versions")]
+    Versions,
     /// Show what each runner does, the queue and memory.
     #[command(after_help = "Example: stablehand runners")]
     Runners,
@@ -293,6 +317,45 @@ pub enum DemoVerb {
         #[arg(long, env = "STABLEHAND_WORLD")]
         dir: PathBuf,
     },
+}
+
+/// How to upgrade.
+#[derive(Clone, Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+pub struct Upgrading {
+    /// Only ask for the releases, and show the newest with its notes.
+    #[arg(long, conflicts_with_all = ["to", "dry_run", "yes", "downgrade", "measure"])]
+    pub check: bool,
+    /// This version instead of the newest.
+    #[arg(long, value_name = "VERSION")]
+    pub to: Option<String>,
+    /// Also one that is meant for testing.
+    #[arg(long)]
+    pub prerelease: bool,
+    /// Also one that is older than what is in place.
+    #[arg(long)]
+    pub downgrade: bool,
+    /// Measure speed and load time on a fixed prompt before and after.
+    #[arg(long)]
+    pub measure: bool,
+    /// Do not ask.
+    #[arg(long)]
+    pub yes: bool,
+    #[command(flatten)]
+    pub dry_run: DryRun,
+}
+
+/// How to roll back.
+#[derive(Clone, Debug, Args)]
+pub struct RollingBack {
+    /// This version instead of the one that was in use last.
+    #[arg(long, value_name = "VERSION")]
+    pub to: Option<String>,
+    /// Do not ask.
+    #[arg(long)]
+    pub yes: bool,
+    #[command(flatten)]
+    pub dry_run: DryRun,
 }
 
 /// What to do about a quarantine.

@@ -12,6 +12,7 @@ mod paint;
 mod quarantine;
 mod text;
 mod verbs;
+mod versions;
 mod watched;
 
 use arguments::Arguments;

@@ -186,6 +186,11 @@ pub fn event(event: &Event, paint: Paint) -> Option<String> {
         Event::StepRetrying { failure, .. } => {
             Some(format!("      {}", paint.doubtful(&format!("{}; trying again", failure.message))))
         }
+        Event::TurnedBack { failure, steps } => {
+            let steps: String = steps.iter().map(|step| format!("\n      then: {step}")).collect();
+            Some(format!("  {}{}", paint.bad(&failure.message), paint.faint(&steps)))
+        }
+        Event::Bytes { .. } => None,
         Event::Again { reason } => Some(paint.doubtful(&format!("once more: {reason}"))),
         Event::Result(_) => None,
     }
@@ -208,6 +213,9 @@ pub fn ending(ending: &Ending, paint: Paint) -> String {
     if !ending.settings.is_empty() && !matches!(ending.outcome, Outcome::Planned) {
         out.push_str(&settings(&ending.settings, paint));
     }
+    if let Some(versions) = &ending.versions {
+        out.push_str(&crate::versions::page(versions, paint));
+    }
     runners(&mut out, &ending.runners, paint);
     memory(&mut out, &ending.memory, paint);
     for note in &ending.notes {
@@ -217,6 +225,7 @@ pub fn ending(ending: &Ending, paint: Paint) -> String {
         Outcome::Proven => line(&mut out, &paint.good("proven")),
         Outcome::Drift => line(&mut out, &paint.bad(&drift_in_words(&ending.settings))),
         Outcome::Unknown => line(&mut out, &paint.doubtful("unknown: not everything could be read")),
+        Outcome::Planned if ending.versions.is_some() => {}
         Outcome::Planned => line(&mut out, &paint.faint("dry run: nothing was changed")),
         Outcome::Changed | Outcome::Failed => {}
     }

@@ -1,7 +1,10 @@
 //! Each verb: arguments in, request out, text or JSON to stdout.
 
-use crate::arguments::{Arguments, DryRun, HereVerb, Quarantine, Restarting, RunnerVerb, SettingsVerb, Verb};
+use crate::arguments::{
+    Arguments, DryRun, HereVerb, Quarantine, Restarting, RollingBack, RunnerVerb, SettingsVerb, Upgrading, Verb,
+};
 use crate::paint::Paint;
+use crate::versions::{self, Answer, Meter};
 use crate::{demo, text, watched};
 use serde::Serialize;
 use stablehand_daemon::doctor::{self, Finding, Severity};
@@ -73,6 +76,10 @@ async fn at(place: &Place, voice: Voice, verb: HereVerb) -> Result<ExitCode, Fai
             changes(place, voice, installation::uninstall(place, dry_run).await, dry_run)
         }
         HereVerb::Quarantine(wish) => Ok(quarantine(place, voice, &wish).await),
+        HereVerb::Upgrade(wish) => upgrade(&client, voice, wish).await,
+        HereVerb::Rollback(wish) => rollback(&client, voice, wish).await,
+        HereVerb::Pin { version, off: _ } => ask(&client, voice, Request::Pin { version }).await,
+        HereVerb::Versions => shown_versions(&client, voice).await,
         HereVerb::Runners => runners(&client, voice).await,
         HereVerb::Runner { verb: RunnerVerb::Stop { model, force, dry_run: DryRun { dry_run } } } => {
             ask(&client, voice, Request::StopRunner { model, force, dry_run }).await
@@ -227,17 +234,116 @@ fn assigned(assignments: &[String]) -> Result<BTreeMap<String, String>, Failure>
 /// Sends a request, shows its progress, and ends with its outcome.
 async fn ask(client: &Client, voice: Voice, request: Request) -> Result<ExitCode, Failure> {
     let mut events = client.request(&request).await?;
+    let mut meter = Meter::default();
     loop {
         let event = events.next().await?;
         if voice.json {
             print_json(&event);
+        } else if let Event::Bytes { done_bytes, of_bytes } = &event {
+            meter.draw(*done_bytes, *of_bytes);
         } else if let Some(line) = text::event(&event, voice.paint) {
+            meter.clear();
             print(&format!("{line}\n"));
         }
         if let Event::Result(ending) = event {
+            meter.clear();
             return Ok(conclude(voice, &ending));
         }
     }
+}
+
+async fn upgrade(client: &Client, voice: Voice, wish: Upgrading) -> Result<ExitCode, Failure> {
+    let Upgrading { check, to, prerelease, downgrade, measure, yes, dry_run: DryRun { dry_run } } = wish;
+    if check {
+        return ask(client, voice, Request::CheckReleases { prerelease }).await;
+    }
+    let request = |dry_run| Request::Upgrade { to: to.clone(), prerelease, downgrade, measure, dry_run };
+    if dry_run || yes {
+        return ask(client, voice, request(dry_run)).await;
+    }
+    let planned = answer(client, &request(true)).await?;
+    if planned.failure.is_some() {
+        return Ok(conclude_aloud(voice, planned));
+    }
+    match asked(voice, &planned, "Go on?") {
+        Ok(()) => ask(client, voice, request(false)).await,
+        Err(ended) => ended,
+    }
+}
+
+/// What a rollback is refused with when the old version can not read the database.
+const DATABASE_NEWER: &str = "rollback-database";
+
+async fn rollback(client: &Client, voice: Voice, wish: RollingBack) -> Result<ExitCode, Failure> {
+    let RollingBack { to, yes, dry_run: DryRun { dry_run } } = wish;
+    let request = |set_database_aside, dry_run| Request::Rollback { to: to.clone(), set_database_aside, dry_run };
+    if dry_run || yes {
+        return ask(client, voice, request(yes, dry_run)).await;
+    }
+    let mut planned = answer(client, &request(false, true)).await?;
+    let newer = planned.failure.as_ref().filter(|failure| failure.code == DATABASE_NEWER).cloned();
+    if let Some(failure) = &newer {
+        planned = answer(client, &request(true, true)).await?;
+        planned.notes.push(format!("{}; {}", failure.message, failure.hint));
+    }
+    if planned.failure.is_some() {
+        return Ok(conclude_aloud(voice, planned));
+    }
+    match asked(voice, &planned, "Go on?") {
+        Ok(()) => ask(client, voice, request(newer.is_some(), false)).await,
+        Err(ended) => ended,
+    }
+}
+
+/// Shows what would be done, and asks.
+fn asked(voice: Voice, planned: &Ending, question: &str) -> Result<(), Result<ExitCode, Failure>> {
+    if !voice.json {
+        print(&text::ending(planned, voice.paint));
+    }
+    match versions::confirmed(question) {
+        Answer::Yes => Ok(()),
+        Answer::No => {
+            aside("nothing was changed\n");
+            Err(Ok(ExitCode::from(FAILED)))
+        }
+        Answer::Nobody => Err(Err(Failure::new(
+            "usage",
+            "there is nobody to ask; nothing was changed",
+            "add --yes to go on without a question, or --dry-run to see what would be done",
+        ))),
+    }
+}
+
+/// Sends a request, and waits for its end.
+async fn answer(client: &Client, request: &Request) -> Result<Ending, Failure> {
+    let mut events = client.request(request).await?;
+    loop {
+        if let Event::Result(ending) = events.next().await? {
+            return Ok(*ending);
+        }
+    }
+}
+
+fn conclude_aloud(voice: Voice, ending: Ending) -> ExitCode {
+    let code = conclude(voice, &ending);
+    if voice.json {
+        print_json(&Event::Result(Box::new(ending)));
+    }
+    code
+}
+
+async fn shown_versions(client: &Client, voice: Voice) -> Result<ExitCode, Failure> {
+    let snapshot = client.snapshot().await?;
+    let Some(versions) = &snapshot.versions else {
+        return Err(Failure::new("still-looking", "the versions were not looked for yet", "ask again in a moment"));
+    };
+    if voice.json {
+        print_json(versions);
+    } else {
+        print(&text::simulated_line(snapshot.simulated.as_deref(), voice.paint));
+        print(&versions::page(versions, voice.paint));
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn conclude(voice: Voice, ending: &Ending) -> ExitCode {

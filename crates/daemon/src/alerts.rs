@@ -67,6 +67,8 @@ impl Alerts {
             | AlertKind::Drift
             | AlertKind::Contested
             | AlertKind::Recovery(_)
+            | AlertKind::NewVersion
+            | AlertKind::Upgrade
             | AlertKind::SinceQuiet => false,
         });
     }

@@ -7,7 +7,9 @@ use stablehand_engine::alert::desktop::QuietHours;
 use stablehand_engine::recovery::Policy;
 use stablehand_engine::setting::{MAIN_SETTINGS, Name, Preset, Wish};
 use stablehand_engine::takeover::Mode;
+use stablehand_engine::upgrade::kept::KEPT_VERSIONS;
 use stablehand_ollama::catalogue;
+use stablehand_ollama::releases;
 use stablehand_ollama::version::Version;
 use stablehand_platform::files::write_atomically;
 use stablehand_platform::machine::Machine;
@@ -40,13 +42,24 @@ policy = \"alert\"
 [notifications]
 # quiet = \"22:00-07:00\"
 
+# Upgrades of Ollama: whether releases are asked for once a day, how many old versions are kept, the version to stay on,
+# and where releases come from. With install = \"quiet\" a new release is put in place by itself while nobody waits.
+[upgrades]
+# check = true
+# keep = 2
+# pin = \"0.24.0\"
+# install = \"ask\"
+# prerelease = false
+# releases = \"https://api.github.com\"
+
 # The gateway: a queue in front of Ollama. `stablehand gateway on` and `off` write mode, listen and upstream.
 [gateway]
 mode = \"off\"
 ";
 
 /// What a client may change beside the settings of the server: section and key.
-const CONFIGURABLE: [(&str, &str); 2] = [("recovery", "policy"), ("notifications", "quiet")];
+const CONFIGURABLE: [(&str, &str); 4] =
+    [("recovery", "policy"), ("notifications", "quiet"), ("upgrades", "pin"), ("upgrades", "check")];
 
 /// The configuration as it is in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,6 +74,8 @@ pub struct Configuration {
     pub allowed_models: Vec<String>,
     /// When nothing is shown on the desktop.
     pub quiet: Option<QuietHours>,
+    /// How versions of Ollama are dealt with.
+    pub upgrades: Upgrades,
     /// Where the gateway shall be.
     pub gateway: GatewayPlace,
 }
@@ -74,6 +89,29 @@ pub struct GatewayPlace {
     pub listen: Vec<SocketAddr>,
     /// Where Ollama is behind it.
     pub upstream: Option<SocketAddr>,
+}
+
+/// How versions of Ollama are dealt with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upgrades {
+    /// Releases are asked for once a day.
+    pub check: bool,
+    /// How many old versions are kept.
+    pub keep: usize,
+    /// The version to stay on.
+    pub pin: Option<String>,
+    /// A new release is put in place by itself while nobody waits.
+    pub quiet: bool,
+    /// Releases meant for testing count too.
+    pub prerelease: bool,
+    /// Base address of the releases; GitHub's own, or the simulated machine's, when there is none.
+    pub releases: Option<String>,
+}
+
+impl Default for Upgrades {
+    fn default() -> Self {
+        Self { check: true, keep: KEPT_VERSIONS, pin: None, quiet: false, prerelease: false, releases: None }
+    }
 }
 
 /// A change of desired settings.
@@ -353,6 +391,10 @@ pub fn parse(path: &Path, text: &str) -> Result<Configuration, Failure> {
             recovery(path, text, item, &mut configuration)?;
             continue;
         }
+        if key == "upgrades" {
+            upgrades(path, text, item, &mut configuration)?;
+            continue;
+        }
         if key == "notifications" {
             notifications(path, text, item, &mut configuration)?;
             continue;
@@ -368,7 +410,7 @@ pub fn parse(path: &Path, text: &str) -> Result<Configuration, Failure> {
                 key_span(&document, key),
                 &format!(
                     "there is no section or key «{key}»; the sections are [settings], [recovery], \
-                     [notifications] and [gateway]"
+                     [notifications], [upgrades] and [gateway]"
                 ),
             ));
         }
@@ -434,6 +476,57 @@ fn notifications(path: &Path, text: &str, item: &Item, configuration: &mut Confi
             other => {
                 let what = format!("there is no key «{other}» in [notifications]; there is quiet");
                 return Err(located(path, text, item.span(), &what));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// More old versions than this are no way back but a heap.
+const KEPT_AT_MOST: i64 = 9;
+
+fn upgrades(path: &Path, text: &str, item: &Item, configuration: &mut Configuration) -> Result<(), Failure> {
+    let Some(table) = item.as_table_like() else {
+        return Err(located(path, text, item.span(), "«upgrades» must be a section, written [upgrades]"));
+    };
+    let upgrades = &mut configuration.upgrades;
+    for (key, item) in table.iter() {
+        let wrong = |what: &str| located(path, text, item.span(), what);
+        let truth = || match text_of(item).as_deref() {
+            Some("1" | "true" | "on") => Ok(true),
+            Some("0" | "false" | "off") => Ok(false),
+            Some(_) | None => Err(wrong(&format!("{key} takes true or false"))),
+        };
+        match key {
+            "check" => upgrades.check = truth()?,
+            "prerelease" => upgrades.prerelease = truth()?,
+            "keep" => {
+                let count = item.as_integer().filter(|count| (0..=KEPT_AT_MOST).contains(count));
+                let count = count.and_then(|count| usize::try_from(count).ok());
+                upgrades.keep = count.ok_or_else(|| wrong("keep takes a number from 0 to 9"))?;
+            }
+            "pin" => {
+                let version = item.as_str().and_then(|text| text.parse::<Version>().ok());
+                let version = version.ok_or_else(|| wrong("pin takes a version, e.g. \"0.24.0\""))?;
+                upgrades.pin = Some(version.to_string());
+            }
+            "install" => {
+                upgrades.quiet = match item.as_str() {
+                    Some("ask") => false,
+                    Some("quiet") => true,
+                    Some(_) | None => return Err(wrong("install takes \"ask\" or \"quiet\"")),
+                };
+            }
+            "releases" => {
+                let address = item.as_str().ok_or_else(|| wrong("releases takes an address"))?;
+                if let Err(reason) = releases::Source::new(address, releases::Terms::default()) {
+                    return Err(wrong(&format!("releases takes an address: {reason}")));
+                }
+                upgrades.releases = Some(address.to_owned());
+            }
+            other => {
+                let known = "check, keep, pin, install, prerelease and releases";
+                return Err(wrong(&format!("there is no key «{other}» in [upgrades]; there are {known}")));
             }
         }
     }

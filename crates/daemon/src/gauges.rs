@@ -218,7 +218,7 @@ mod tests {
             queue: protocol::Queue { at_least: unknown("-"), at_most: unknown("-"), clients: unknown("-") },
             runners,
             server: None,
-            recovery: protocol::Recovery { policy: "alert".to_owned(), given_up: vec![] },
+            recovery: protocol::Recovery { policy: "alert".to_owned(), given_up: vec![], acts: false },
             log: unknown("-"),
             tokens: vec![],
         }

@@ -126,6 +126,8 @@ pub enum Kind {
     Alert,
     /// A process was signalled.
     Kill,
+    /// Another version of Ollama was put in place, or not.
+    Upgrade,
     /// Something about this file itself.
     History,
     /// A word of another version.
@@ -141,6 +143,7 @@ impl Kind {
             Self::Outcome => "outcome",
             Self::Alert => "alert",
             Self::Kill => "kill",
+            Self::Upgrade => "upgrade",
             Self::History => "history",
             Self::Other(word) => word,
         }
@@ -148,7 +151,8 @@ impl Kind {
 
     /// The kind that a word means.
     pub fn from_word(word: &str) -> Self {
-        let known = [Self::Verdict, Self::Restart, Self::Outcome, Self::Alert, Self::Kill, Self::History];
+        let known =
+            [Self::Verdict, Self::Restart, Self::Outcome, Self::Alert, Self::Kill, Self::Upgrade, Self::History];
         known.into_iter().find(|kind| kind.word() == word).unwrap_or_else(|| Self::Other(word.to_owned()))
     }
 }
@@ -402,7 +406,7 @@ impl History {
             Kind::Alert => Some(&shared.alerts),
             Kind::Restart => Some(&shared.restarts),
             Kind::Kill => Some(&shared.kills),
-            Kind::Verdict | Kind::Outcome | Kind::History | Kind::Other(_) => None,
+            Kind::Verdict | Kind::Outcome | Kind::Upgrade | Kind::History | Kind::Other(_) => None,
         };
         if let Some(counter) = counter {
             counter.fetch_add(1, Ordering::Relaxed);

@@ -25,6 +25,7 @@ pub mod quarantine;
 pub mod server_log;
 mod supervision;
 mod translation;
+mod upgrading;
 mod watching;
 
 pub use place::Place;
@@ -61,6 +62,9 @@ pub async fn serve(machine: Machine) -> Result<(), Failure> {
     let (watched, watched_now) = watch::channel(None);
     let (asks, asked) = mpsc::channel(16);
     let (lookers, lookers_now) = watch::channel(0);
+    let (upgrades, upgrades_asked) = mpsc::channel(16);
+    let (charges, charged) = mpsc::channel(4);
+    let (versions, versions_now) = watch::channel(None);
     let (history, note) = History::open(&machine);
     if let Some(note) = note {
         tracing::warn!(%note, "history");
@@ -72,9 +76,24 @@ pub async fn serve(machine: Machine) -> Result<(), Failure> {
         configuration,
         notices: notices_of_watching,
         standing: standing_now,
-        watched: watched_now,
+        watched: watched_now.clone(),
         asks,
+        upgrades,
+        charges: charged,
+        versions: versions_now,
+        handed_over: upgrading::was_cut_off(&machine),
     };
+    let upgrading = upgrading::Links {
+        requests: upgrades_asked,
+        charges,
+        commands: commands.clone(),
+        seen: seen_by_watching.clone(),
+        configuration: configuration_of_watching.clone(),
+        watched: watched_now,
+        notices: notices.clone(),
+        versions,
+    };
+    let upgrading = tokio::spawn(upgrading::run(machine.clone(), Arc::clone(&surveyor), history.clone(), upgrading));
     let supervision =
         tokio::spawn(supervision::run(machine.clone(), Arc::clone(&surveyor), history.clone(), inbox, links));
     let watching = tokio::spawn(watching::run(
@@ -104,6 +123,7 @@ pub async fn serve(machine: Machine) -> Result<(), Failure> {
     let ended = supervision.await;
     control.abort();
     watching.abort();
+    upgrading.abort();
     presence::leave(&machine);
     ended.map_err(|error| Failure::new("daemon-broke", format!("the supervision loop broke: {error}"), ""))
 }

@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -72,6 +72,25 @@ pub struct Links {
     pub watched: watch::Receiver<Option<Arc<Watched>>>,
     /// Wishes about runners go there.
     pub asks: mpsc::Sender<Ask>,
+    /// Wishes about versions go there.
+    pub upgrades: mpsc::Sender<Command>,
+    /// What an upgrade wants to be done to the server.
+    pub charges: mpsc::Receiver<Charge>,
+    /// What is known of versions.
+    pub versions: watch::Receiver<Option<Arc<protocol::Versions>>>,
+    /// An upgrade was cut off: the server is its business until it hands it back.
+    pub handed_over: bool,
+}
+
+/// What an upgrade wants to be done to the server's life, which has one owner.
+#[derive(Debug)]
+pub enum Charge {
+    /// Stop it, and leave it so.
+    Stop(oneshot::Sender<Outcome>),
+    /// Start a new one with what is persisted.
+    Start(oneshot::Sender<Outcome>),
+    /// Look after it again.
+    HandBack,
 }
 
 /// Runs the loop until the process is told to end.
@@ -99,6 +118,9 @@ pub async fn run(
         told_configuration: links.configuration,
         watched: links.watched.clone(),
         asks: links.asks,
+        upgrades: links.upgrades,
+        versions: links.versions.clone(),
+        charged: HashMap::new(),
         asked: HashMap::new(),
         progress: HashMap::new(),
         performing: HashMap::new(),
@@ -109,6 +131,9 @@ pub async fn run(
         ending: None,
     };
     supervision.perform(effects).await;
+    if links.handed_over {
+        supervision.event(Event::HandedOver).await;
+    }
     let (Ok(mut terminate), Ok(mut interrupt), Ok(mut hang_up)) = (
         signal(SignalKind::terminate()),
         signal(SignalKind::interrupt()),
@@ -136,6 +161,8 @@ pub async fn run(
             }
             Ok(()) = links.standing.changed() => supervision.alerts.watched(&links.standing.borrow_and_update()),
             Ok(()) = links.watched.changed() => supervision.publish(),
+            Ok(()) = links.versions.changed() => supervision.publish(),
+            Some(charge) = links.charges.recv() => supervision.charge(charge).await,
             () = tokio::time::sleep(wait) => supervision.tick().await,
         }
         if let Some(end) = supervision.ending
@@ -187,8 +214,12 @@ struct Supervision {
     told_configuration: watch::Sender<Configuration>,
     watched: watch::Receiver<Option<Arc<Watched>>>,
     asks: mpsc::Sender<Ask>,
+    upgrades: mpsc::Sender<Command>,
+    versions: watch::Receiver<Option<Arc<protocol::Versions>>>,
     history: History,
     asked: HashMap<WishId, Asked>,
+    /// What an upgrade waits for.
+    charged: HashMap<WishId, oneshot::Sender<Outcome>>,
     /// What was told of wishes that are under way, for the history.
     progress: HashMap<WishId, Vec<serde_json::Value>>,
     performing: HashMap<Life, AbortHandle>,
@@ -206,7 +237,7 @@ struct Supervision {
 
 impl Supervision {
     fn is_working(&self) -> bool {
-        matches!(self.supervisor.state(), State::Planning { .. } | State::Working(_)) || !self.performing.is_empty()
+        self.supervisor.state().is_busy() || !self.performing.is_empty()
     }
 
     /// Real time until something is due.
@@ -345,7 +376,8 @@ impl Supervision {
     }
 
     async fn report(&mut self, wish: WishId, progress: &Progress) {
-        if let Progress::Planned(_) = progress {
+        // An upgrade has a journal of its own.
+        if let (Progress::Planned(_), false) = (progress, self.charged.contains_key(&wish)) {
             self.interrupted.note(self.machine.clock().now().wall);
         }
         let told = translation::progress(progress);
@@ -359,11 +391,15 @@ impl Supervision {
 
     async fn finish(&mut self, wish: WishId, outcome: Outcome) {
         tracing::info!(?outcome, "done");
+        if let Some(answer) = self.charged.remove(&wish) {
+            let _nobody_waits = answer.send(outcome);
+            return;
+        }
         self.history.note(Entry {
             at: self.machine.clock().now().wall,
             kind: match &outcome {
                 Outcome::Proven | Outcome::Drift(_) | Outcome::Unknown(_) | Outcome::Failed { .. } => Kind::Restart,
-                Outcome::Refused(_) | Outcome::Superseded => Kind::Outcome,
+                Outcome::Refused(_) | Outcome::Superseded | Outcome::Stopped => Kind::Outcome,
             },
             subject: "server".to_owned(),
             words: translation::outcome_in_words(&outcome),
@@ -464,6 +500,7 @@ impl Supervision {
             alerts: self.alerts.last(),
             alerts_paused_until: self.alerts.paused_until(self.now),
             watched: self.watched.borrow().clone(),
+            versions: self.versions.borrow().clone(),
             configuration: &self.configuration,
         });
         self.snapshots.send_if_modified(|published| {
@@ -509,6 +546,14 @@ impl Supervision {
                 self.forward(What::Stop { model, force }, dry_run, events).await;
             }
             Request::Recover { dry_run } => self.forward(What::TryAgain, dry_run, events).await,
+            Request::CheckReleases { .. }
+            | Request::Upgrade { .. }
+            | Request::Rollback { .. }
+            | Request::Pin { .. } => {
+                if self.upgrades.send(Command { request, events }).await.is_err() {
+                    tracing::error!("whoever upgrades has ended");
+                }
+            }
             Request::Configure { set } => {
                 let ending = self.configure(&set);
                 // Whoever sets the policy, also to what it is, wants it to be followed.
@@ -523,6 +568,22 @@ impl Supervision {
                 let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
             }
         }
+    }
+
+    /// What an upgrade wants to be done to the server.
+    async fn charge(&mut self, charge: Charge) {
+        let (goal, answer) = match charge {
+            Charge::Stop(answer) => (Goal::Stop, answer),
+            Charge::Start(answer) => {
+                let persisted = self.last.as_ref().and_then(|seen| seen.persisted.known().cloned());
+                (Goal::Restart { desired: persisted.unwrap_or_default() }, answer)
+            }
+            Charge::HandBack => return self.event(Event::HandedBack).await,
+        };
+        self.next_wish += 1;
+        let id = WishId(self.next_wish);
+        self.charged.insert(id, answer);
+        self.event(Event::Wished(Wish { id, origin: Origin::Upgrade, goal, take_over: false })).await;
     }
 
     async fn forward(&self, what: What, dry_run: bool, events: mpsc::Sender<protocol::Event>) {

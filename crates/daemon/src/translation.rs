@@ -27,6 +27,8 @@ pub struct Sources<'a> {
     pub seen: &'a Seen,
     /// Memory, queue and runners.
     pub watched: Option<Arc<Watched>>,
+    /// Versions of Ollama.
+    pub versions: Option<Arc<protocol::Versions>>,
     /// The last alerts, oldest first.
     pub alerts: &'a VecDeque<protocol::Alert>,
     /// Until when no desktop notification is delivered.
@@ -37,7 +39,8 @@ pub struct Sources<'a> {
 
 /// The whole state as a copy.
 pub fn snapshot(sources: &Sources<'_>) -> Snapshot {
-    let Sources { machine, supervisor, since, seen, watched, alerts, alerts_paused_until, configuration } = sources;
+    let Sources { machine, supervisor, since, seen, watched, versions, alerts, alerts_paused_until, configuration } =
+        sources;
     Snapshot {
         daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
         simulated: simulated(machine),
@@ -46,6 +49,7 @@ pub fn snapshot(sources: &Sources<'_>) -> Snapshot {
         settings: seen.look.reports.iter().map(setting).collect(),
         runners: seen.runners.clone(),
         watched: watched.as_deref().cloned(),
+        versions: versions.as_deref().cloned(),
         alerts: alerts.iter().cloned().collect(),
         alerts_paused_until: alerts_paused_until.map(rfc3339),
         config: protocol::Config {
@@ -100,6 +104,7 @@ pub fn conclude(ending: &mut Ending, outcome: &Outcome) {
             protocol::Outcome::Failed,
             Some(Failure::new("superseded", "a newer request took this one's place before it began", "")),
         ),
+        Outcome::Stopped => (protocol::Outcome::Changed, None),
     };
     ending.outcome = word;
     ending.failure = failure;
@@ -114,6 +119,7 @@ pub fn outcome_in_words(outcome: &Outcome) -> String {
         Outcome::Refused(refusal) => format!("not restarted: {refusal}"),
         Outcome::Failed { step, failure, .. } => format!("«{step}» failed: {failure}"),
         Outcome::Superseded => "not begun: a newer request took its place".to_owned(),
+        Outcome::Stopped => "stopped for an upgrade".to_owned(),
     }
 }
 
@@ -147,6 +153,7 @@ pub fn refusal_failure(refusal: &Refusal) -> Failure {
         ),
         Refusal::Absent => ("ollama-missing", "install it from ollama.com, then try again".to_owned()),
         Refusal::Unknown(_) => ("owner-unknown", "see `stablehand doctor`".to_owned()),
+        Refusal::Upgrading => ("upgrading", "`stablehand status` shows how far it is; try again after it".to_owned()),
     };
     Failure::new(code, format!("{refusal}; nothing was changed"), hint)
 }
@@ -285,6 +292,7 @@ fn state_in_words(supervisor: &Supervisor, seen: &Seen) -> String {
             Some(step) => format!("{}: {step}", run.plan().goal.word()),
             None => run.plan().goal.word().to_owned(),
         },
+        State::Upgrading { .. } => "an upgrade or a rollback is being carried out".to_owned(),
         State::GaveUp { .. } if supervisor.serving() => {
             "Ollama answers again; nothing is done by itself until you run `stablehand restart`".to_owned()
         }
@@ -351,6 +359,7 @@ fn work(supervisor: &Supervisor) -> Option<protocol::Work> {
                 Origin::LoginRace => "login-race",
                 Origin::Crash => "crash",
                 Origin::CutOff => "cut-off",
+                Origin::Upgrade => "upgrade",
                 Origin::Gateway => "gateway",
             }
             .to_owned(),
@@ -368,6 +377,7 @@ fn work(supervisor: &Supervisor) -> Option<protocol::Work> {
         | State::Silent { .. }
         | State::Blocked { .. }
         | State::Planning { .. }
+        | State::Upgrading { .. }
         | State::GaveUp { .. } => None,
     }
 }

@@ -29,6 +29,10 @@ pub enum AlertKind {
     UnexpectedModel,
     /// What is loaded takes more than models may take together.
     MemoryBudget,
+    /// A newer version of Ollama is out.
+    NewVersion,
+    /// An upgrade or a rollback has ended while nobody waited for it, or was taken up after it was cut off.
+    Upgrade,
     /// Several things that went wrong in quiet hours, at their end.
     SinceQuiet,
 }
@@ -45,6 +49,8 @@ impl AlertKind {
             Self::Stall(word) | Self::Recovery(word) => word,
             Self::UnexpectedModel => "unexpected-model",
             Self::MemoryBudget => "memory-budget",
+            Self::NewVersion => "new-version",
+            Self::Upgrade => "upgrade",
             Self::SinceQuiet => "since-quiet",
         }
     }
@@ -159,8 +165,9 @@ impl AlertGate {
             | AlertKind::Contested
             | AlertKind::Stall(_)
             | AlertKind::UnexpectedModel
+            | AlertKind::NewVersion
             | AlertKind::MemoryBudget => true,
-            AlertKind::LoginRace | AlertKind::Recovery(_) | AlertKind::SinceQuiet => false,
+            AlertKind::LoginRace | AlertKind::Recovery(_) | AlertKind::Upgrade | AlertKind::SinceQuiet => false,
         };
         lasts && self.kinds.get(&kind).is_some_and(|memory| memory.gone_since.is_none())
     }

@@ -30,7 +30,12 @@ pub enum Goal {
         /// Every value that shall hold.
         desired: Values,
     },
+    /// Stop, for an upgrade or a rollback that starts it again itself.
+    Stop,
 }
+
+/// What a goal without values leaves behind.
+static NO_VALUES: Values = Values::new();
 
 impl Goal {
     /// The word used for it in reports and JSON.
@@ -38,6 +43,7 @@ impl Goal {
         match self {
             Self::Apply { .. } => "apply",
             Self::Restart { .. } => "restart",
+            Self::Stop => "stop",
         }
     }
 
@@ -45,6 +51,7 @@ impl Goal {
     pub fn desired(&self) -> &Values {
         match self {
             Self::Apply { desired, .. } | Self::Restart { desired } => desired,
+            Self::Stop => &NO_VALUES,
         }
     }
 }
@@ -418,6 +425,9 @@ pub enum Refusal {
     /// It could not be told who owns the server.
     #[error("it could not be told who owns the server: {0}")]
     Unknown(String),
+    /// An upgrade has stopped the server, and starts it again by itself.
+    #[error("an upgrade or a rollback has stopped the server, and starts it again by itself")]
+    Upgrading,
 }
 
 /// Makes the plan for a goal from what was seen.
@@ -509,7 +519,7 @@ pub fn plan(goal: Goal, ownership: &Ownership, seat: Seat, take_over: bool) -> R
         (Goal::Restart { desired }, Owner::Agent(AgentKind::NewUnit { .. })) => {
             steps.push(Step::Persist { owner: owner.clone(), values: desired.clone() });
         }
-        (Goal::Restart { .. }, _) => {}
+        (Goal::Restart { .. } | Goal::Stop, _) => {}
     }
     let (moved, port) = (seat.moved_for(&owner), seat.port(&owner));
     if started_by_a_unit(&owner) && (moved.is_some() || seat.written) {
@@ -518,9 +528,14 @@ pub fn plan(goal: Goal, ownership: &Ownership, seat: Seat, take_over: bool) -> R
     steps.extend(stop.map(Step::Stop));
     steps.extend(sweep.map(Step::Sweep));
     steps.push(Step::AwaitPortFree { port });
-    steps.push(Step::Start(start));
-    steps.push(Step::AwaitAnswer { port, not: server });
-    steps.push(Step::Prove);
+    match &goal {
+        Goal::Apply { .. } | Goal::Restart { .. } => {
+            steps.push(Step::Start(start));
+            steps.push(Step::AwaitAnswer { port, not: server });
+            steps.push(Step::Prove);
+        }
+        Goal::Stop => {}
+    }
     Ok(Plan { goal, owner, steps })
 }
 

@@ -16,6 +16,7 @@
 //!                      │90 s  no answer▼ │answers               │ crash loop, start never answers
 //!                      └────────────► Silent                    │
 //!   Blocked: the port is held by a stranger or another user     ┘
+//!   Upgrading: an upgrade has stopped the server; left by its wish to start it, or when it hands it back
 //! ```
 
 mod run;
@@ -54,6 +55,8 @@ pub enum Origin {
     CutOff,
     /// The gateway takes or leaves the server's place.
     Gateway,
+    /// An upgrade or a rollback, see [`crate::upgrade`].
+    Upgrade,
 }
 
 /// Something to be done to the server.
@@ -141,6 +144,10 @@ pub enum Event {
     Woke,
     /// Something that a look shows was changed by us (the configuration): look at once.
     Changed,
+    /// An upgrade has the server's life in its hands: nothing is done to it but what that wishes.
+    HandedOver,
+    /// It has not any more.
+    HandedBack,
 }
 
 /// How a wish ended.
@@ -165,6 +172,8 @@ pub enum Outcome {
     },
     /// A newer wish took its place before it began; nothing was changed.
     Superseded,
+    /// The server is stopped, and stays so until the upgrade starts it.
+    Stopped,
 }
 
 /// Progress of a wish, for whoever asked.
@@ -309,6 +318,11 @@ pub enum State {
     },
     /// A plan is being carried out.
     Working(Box<Run>),
+    /// An upgrade has stopped the server, or found it stopped when it was taken up again.
+    Upgrading {
+        /// Since when.
+        since: Awake,
+    },
     /// Nothing more is done until a person asks.
     GaveUp {
         /// Why.
@@ -335,7 +349,22 @@ impl State {
                 Phase::Starting => "starting",
                 Phase::Proving => "proving",
             },
+            Self::Upgrading { .. } => "upgrading",
             Self::GaveUp { .. } => "gave-up",
+        }
+    }
+
+    /// Whether the server's life is being changed, so that it must not be left as it is now.
+    pub fn is_busy(&self) -> bool {
+        match self {
+            Self::Planning { .. } | Self::Working(_) | Self::Upgrading { .. } => true,
+            Self::Blind { .. }
+            | Self::Down { .. }
+            | Self::ComingUp { .. }
+            | Self::Up { .. }
+            | Self::Silent { .. }
+            | Self::Blocked { .. }
+            | Self::GaveUp { .. } => false,
         }
     }
 
@@ -349,6 +378,7 @@ impl State {
             | Self::Silent { since, .. }
             | Self::Blocked { since, .. }
             | Self::Planning { since, .. }
+            | Self::Upgrading { since }
             | Self::GaveUp { since, .. } => *since,
             Self::Working(run) => run.began(),
         }
@@ -447,6 +477,7 @@ impl Supervisor {
             | State::Silent { .. }
             | State::Blocked { .. }
             | State::Planning { .. }
+            | State::Upgrading { .. }
             | State::GaveUp { .. } => None,
         };
         Some(own.into_iter().fold(look, |earliest, other| if other.0 < earliest.0 { other } else { earliest }))
@@ -469,6 +500,19 @@ impl Supervisor {
             Event::Tick => self.tick(now, &mut effects),
             Event::Woke => self.woke(now, &mut effects),
             Event::Changed => self.look(now, &mut effects),
+            Event::HandedOver => match &self.state {
+                // It ends in its own words; an upgrade then wishes what it needs.
+                State::Planning { .. } | State::Working(_) => {}
+                State::Blind { .. }
+                | State::Down { .. }
+                | State::ComingUp { .. }
+                | State::Up { .. }
+                | State::Silent { .. }
+                | State::Blocked { .. }
+                | State::Upgrading { .. }
+                | State::GaveUp { .. } => self.handed_over(now),
+            },
+            Event::HandedBack => self.handed_back(now, &mut effects),
         }
         self.forget_old_deaths(now);
         if served != self.serving {
@@ -497,6 +541,11 @@ impl Supervisor {
                 self.state = state;
                 self.observe(now, &look, effects);
             }
+            // What is seen meanwhile is the upgrade's business, and no death.
+            state @ State::Upgrading { .. } => {
+                self.state = state;
+                self.serving = answers(&look);
+            }
         }
         self.next_look = now.awake + self.look_interval();
     }
@@ -504,7 +553,7 @@ impl Supervisor {
     /// Follows what a look shows while nothing is being done.
     fn observe(&mut self, now: Now, look: &Look, effects: &mut Vec<Effect>) {
         let server = look.ownership.server();
-        let answers = matches!(look.answer, Answer::Version(_)) && !matches!(look.ownership, Ownership::Foreign(_));
+        let answers = answers(look);
         self.count_death(now, server);
         self.serving = answers;
         if let State::GaveUp { .. } = self.state {
@@ -540,6 +589,7 @@ impl Supervisor {
             | State::Blocked { .. }
             | State::Planning { .. }
             | State::Working(_)
+            | State::Upgrading { .. }
             | State::GaveUp { .. } => State::ComingUp { server, since: now.awake },
         }
     }
@@ -561,6 +611,7 @@ impl Supervisor {
                 | State::Blocked { .. }
                 | State::Planning { .. }
                 | State::Working(_)
+                | State::Upgrading { .. }
                 | State::GaveUp { .. },
                 _,
             ) => false,
@@ -628,23 +679,28 @@ impl Supervisor {
 
     fn wished(&mut self, now: Now, wish: Wish, effects: &mut Vec<Effect>) {
         match &self.state {
-            State::Working(_) | State::Planning { .. } => {
-                if matches!(wish.origin, Origin::Person | Origin::Gateway) {
+            State::Working(_) | State::Planning { .. } => match wish.origin {
+                Origin::Person | Origin::Gateway | Origin::Upgrade => {
                     for old in self.queued.drain(..) {
                         effects.push(Effect::Finish { wish: old.id, outcome: Outcome::Superseded });
                     }
                     self.queued.push_back(wish);
                 }
+                Origin::LoginRace | Origin::Crash | Origin::CutOff => {}
+            },
+            State::Upgrading { .. } if wish.origin != Origin::Upgrade => {
+                effects.push(Effect::Finish { wish: wish.id, outcome: Outcome::Refused(Refusal::Upgrading) });
             }
-            State::GaveUp { .. } if !matches!(wish.origin, Origin::Person | Origin::Gateway) => {}
+            State::GaveUp { .. } if !matches!(wish.origin, Origin::Person | Origin::Gateway | Origin::Upgrade) => {}
             State::Blind { .. }
             | State::Down { .. }
             | State::ComingUp { .. }
             | State::Up { .. }
             | State::Silent { .. }
             | State::Blocked { .. }
+            | State::Upgrading { .. }
             | State::GaveUp { .. } => {
-                if matches!(wish.origin, Origin::Person | Origin::Gateway) {
+                if matches!(wish.origin, Origin::Person | Origin::Gateway | Origin::Upgrade) {
                     self.deaths.clear();
                 }
                 self.revive_at = None;
@@ -666,10 +722,30 @@ impl Supervisor {
             }
             Err(refusal) => {
                 effects.push(Effect::Finish { wish: wish.id, outcome: Outcome::Refused(refusal) });
-                self.state = State::Blind { since: now.awake };
-                self.observe(now, &look, effects);
+                match wish.origin {
+                    // What it wanted to be done is its business still.
+                    Origin::Upgrade => self.handed_over(now),
+                    Origin::Person | Origin::LoginRace | Origin::Crash | Origin::CutOff | Origin::Gateway => {
+                        self.state = State::Blind { since: now.awake };
+                        self.observe(now, &look, effects);
+                    }
+                }
                 self.take_queued(now, effects);
             }
+        }
+    }
+
+    fn handed_over(&mut self, now: Now) {
+        self.revive_at = None;
+        self.last_server = None;
+        self.state = State::Upgrading { since: now.awake };
+    }
+
+    fn handed_back(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        if let State::Upgrading { .. } = self.state {
+            self.state = State::Blind { since: now.awake };
+            self.looking = None;
+            self.look(now, effects);
         }
     }
 
@@ -729,6 +805,7 @@ impl Supervisor {
             | State::Up { .. }
             | State::Blocked { .. }
             | State::Planning { .. }
+            | State::Upgrading { .. }
             | State::GaveUp { .. } => {}
         }
         if self.looking.is_none() {
@@ -753,6 +830,7 @@ impl Supervisor {
             | State::Up { .. }
             | State::Silent { .. }
             | State::Blocked { .. }
+            | State::Upgrading { .. }
             | State::GaveUp { .. } => LOOK_RESTING,
         }
     }
@@ -762,6 +840,10 @@ impl Supervisor {
             self.deaths.pop_front();
         }
     }
+}
+
+fn answers(look: &Look) -> bool {
+    matches!(look.answer, Answer::Version(_)) && !matches!(look.ownership, Ownership::Foreign(_))
 }
 
 /// Wishes of the supervisor's own are numbered from here, so that they never meet a person's.

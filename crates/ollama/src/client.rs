@@ -12,7 +12,7 @@ mod terms;
 pub(crate) use answers::snippet;
 pub(crate) use exchange::Answer;
 
-pub use answers::{Details, Installed, InstalledModel, Loaded, LoadedModel, Shown, Unloaded};
+pub use answers::{Details, Generation, Installed, InstalledModel, Loaded, LoadedModel, Shown, Unloaded};
 pub use terms::{LoadTerms, Stay};
 
 use crate::version::Version;
@@ -192,6 +192,18 @@ impl Client {
             None => {}
         }
         self.ask::<serde_json::Value>(Method::POST, "/api/generate", Some(&body), deadline).await.map(|_| ())
+    }
+
+    /// `POST /api/generate` for a short answer, after which the model is unloaded: what it does, and how fast.
+    ///
+    /// # Errors
+    /// [`CallError`]; status 400 for a model that generates nothing.
+    pub async fn generation(&self, model: &str, prompt: &str, deadline: Duration) -> Result<Generation, CallError> {
+        let body = json!({
+            "model": model, "prompt": prompt, "stream": false, "keep_alive": 0,
+            "options": { "num_predict": 64, "temperature": 0, "seed": 1 },
+        });
+        self.ask(Method::POST, "/api/generate", Some(&body), deadline).await
     }
 
     async fn ask<T: DeserializeOwned>(

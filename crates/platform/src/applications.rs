@@ -35,6 +35,15 @@ pub fn ollama_apps(machine: &Machine, running: &[PathBuf]) -> Vec<AppBundle> {
     bundles.into_iter().map(described).collect()
 }
 
+/// The version that a bundle's Info.plist names.
+///
+/// # Errors
+/// Why there is none, as a phrase.
+pub fn version(bundle: &Path) -> Result<String, String> {
+    let named = info(bundle)?.text("CFBundleShortVersionString").map(str::to_owned);
+    named.ok_or_else(|| "its Info.plist names no version".to_owned())
+}
+
 fn bundles_in(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -50,13 +59,7 @@ fn is_ollama(bundle: &Path) -> bool {
 }
 
 fn described(path: PathBuf) -> AppBundle {
-    let version = match info(&path) {
-        Ok(info) => match info.text("CFBundleShortVersionString") {
-            Some(version) => Known::Is(version.to_owned()),
-            None => Known::unknown("its Info.plist names no version"),
-        },
-        Err(reason) => Known::Unknown(reason),
-    };
+    let version = version(&path).map_or_else(Known::Unknown, Known::Is);
     let translocated = is_translocated(&path);
     AppBundle { path, version, translocated }
 }

@@ -48,6 +48,21 @@ impl<'a> Exchange<'a> {
         self.disk.sync_folder(folder_of(from))
     }
 
+    /// As [`Self::move_to`], also to another volume, where it is a copy and a removal.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn move_across(&self, from: &Path, to: &Path) -> Result<(), Fault> {
+        if on_one_volume(from, folder_of(to)) {
+            return self.move_to(from, to);
+        }
+        if self.is_there(from)? {
+            // A copy is there only when it is whole.
+            self.copy(&[(from, Path::new(""))], to)?;
+        }
+        self.remove(from)
+    }
+
     /// Makes `place` a link that leads to `target`, in one go, whatever file or link it was before.
     ///
     /// # Errors

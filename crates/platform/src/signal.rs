@@ -219,6 +219,13 @@ impl Target {
     }
 }
 
+/// Ends this very process as a loss of power would: nothing is tidied up.
+pub fn kill_this_process() {
+    if let Err(error) = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL) {
+        tracing::error!(%error, "this process could not be killed");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

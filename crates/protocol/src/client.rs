@@ -1,5 +1,7 @@
 //! The one client of the control socket.
 
+pub mod gateway;
+
 use crate::{Ending, Event, Failure, Past, Request, Snapshot, VERSION_HEADER};
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};

@@ -13,7 +13,9 @@ pub mod client;
 pub mod face;
 mod history;
 mod known;
+pub mod queue;
 mod snapshot;
+mod upgrade;
 mod watched;
 
 pub use history::{Past, PastEvent, PastPoint};
@@ -22,6 +24,7 @@ pub use snapshot::{
     Alert, Config, MemoryBound, Owner, Proof, Rival, Runner, Server, Setting, Snapshot, StepProgress, Work,
 };
 
+pub use upgrade::{KeptVersion, Measured, Release, Upgrade, UpgradeEnd, Versions};
 pub use watched::{
     Client as QueueClient, Endpoint, GivenUp, Judged, LogSummary, Memory, ModelTokens, Phrase, PhraseValue, Progress,
     Queue, Recovery, Watched, WatchedRunner,
@@ -118,6 +121,47 @@ pub enum Request {
         #[serde(default)]
         dry_run: bool,
     },
+    /// Ask for releases, and say what there is; nothing is changed.
+    CheckReleases {
+        /// Also those meant for testing.
+        #[serde(default)]
+        prerelease: bool,
+    },
+    /// Put another version of Ollama in place and prove it, or put the old one back.
+    Upgrade {
+        /// The version; the newest release when there is none.
+        #[serde(default)]
+        to: Option<String>,
+        /// Also one meant for testing.
+        #[serde(default)]
+        prerelease: bool,
+        /// Also an older one than what is in place.
+        #[serde(default)]
+        downgrade: bool,
+        /// Measure speed and load time on a fixed prompt before and after.
+        #[serde(default)]
+        measure: bool,
+        /// Only say what would be done.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// Put a kept version back in place, and stay on it.
+    Rollback {
+        /// The version; the one in use last when there is none.
+        #[serde(default)]
+        to: Option<String>,
+        /// Settings and chats that the old version can not read may be set aside (never removed).
+        #[serde(default)]
+        set_database_aside: bool,
+        /// Only say what would be done.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// Stay on a version, or on none any more.
+    Pin {
+        /// The version.
+        version: Option<String>,
+    },
     /// Change our own configuration file, comments kept.
     Configure {
         /// Values by the file's own names, e.g. `recovery.policy` = `runner`; an empty value takes the line out.
@@ -173,6 +217,9 @@ pub struct Ending {
     /// What the desired parallelism and context can cost at most, by model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memory: Vec<MemoryBound>,
+    /// Versions of Ollama; told by what concerns them alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub versions: Option<Versions>,
     /// Things worth knowing that are no failure.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -192,6 +239,7 @@ impl Ending {
             runners: vec![],
             steps: vec![],
             memory: vec![],
+            versions: None,
             notes: vec![],
             simulated: None,
         }
@@ -219,7 +267,7 @@ pub struct FoundOwner {
 pub enum Event {
     /// The plan was made.
     Planned {
-        /// `apply` or `restart`.
+        /// `apply`, `restart`, `upgrade` or `rollback`.
         goal: String,
         /// Through whom.
         owner: String,
@@ -241,6 +289,20 @@ pub enum Event {
         index: usize,
         /// Why.
         failure: Failure,
+    },
+    /// Bytes of the step under way.
+    Bytes {
+        /// So far.
+        done_bytes: u64,
+        /// Of how many, where that is known.
+        of_bytes: Option<u64>,
+    },
+    /// The old version is put back, by these steps.
+    TurnedBack {
+        /// Why.
+        failure: Failure,
+        /// The steps, in words.
+        steps: Vec<String>,
     },
     /// The whole plan is run a second time.
     Again {

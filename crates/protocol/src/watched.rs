@@ -187,6 +187,9 @@ pub struct Recovery {
     /// What it has given up, until somebody asks it to recover again, or sets another policy.
     #[serde(default)]
     pub given_up: Vec<GivenUp>,
+    /// A step of recovery is being taken.
+    #[serde(default)]
+    pub acts: bool,
 }
 
 /// A kind of trouble that recovery has given up on.

@@ -43,6 +43,7 @@ pub fn snapshot() -> Snapshot {
         runners: vec![],
         watched: None,
         alerts: vec![],
+        versions: None,
         alerts_paused_until: None,
         config: Config { path: "/c.toml".to_owned(), failure: None, quiet: None },
         notes: vec![],
@@ -70,7 +71,7 @@ pub fn watched(runners: Vec<WatchedRunner>) -> Watched {
         queue: Queue { at_least: Known::Is(0), at_most: Known::Is(0), clients: Known::Is(vec![]) },
         runners,
         server: None,
-        recovery: Recovery { policy: "alert".to_owned(), given_up: vec![] },
+        recovery: Recovery { policy: "alert".to_owned(), given_up: vec![], acts: false },
         log: Known::unknown("not read"),
         tokens: vec![],
     }

@@ -89,7 +89,7 @@ export function demo(search: string): Backend {
           if (!after) return;
           const { 'notifications.quiet': quiet, 'recovery.policy': policy } = request.set;
           if (quiet !== undefined) after.config.quiet = quiet || null;
-          if (policy !== undefined && after.watched) after.watched.recovery = { policy, given_up: [] };
+          if (policy !== undefined && after.watched) after.watched.recovery = { policy, given_up: [], acts: false };
         });
         return ended('changed');
       case 'pause-alerts':
@@ -98,6 +98,17 @@ export function demo(search: string): Backend {
           if (after) after.alerts_paused_until = request.seconds === 0 ? null : ahead(request.seconds);
         });
         return ended('changed');
+      case 'pin':
+        change((view) => {
+          const versions = snapshotIn(view)?.versions;
+          if (versions) versions.pin = request.version;
+        });
+        return ended('changed');
+      case 'check-releases':
+        return ended('planned');
+      case 'upgrade':
+      case 'rollback':
+        return ended('proven');
     }
   }
 
@@ -209,7 +220,7 @@ const failed = (code: string, message: string, hint: string): Answer => ({
   answer: 'failed',
   failure: { code, message, hint },
 });
-const ended = (outcome: 'proven' | 'changed'): Answer => ({
+const ended = (outcome: 'proven' | 'changed' | 'planned'): Answer => ({
   answer: 'ended',
   ending: { outcome, settings: [] },
 });
@@ -346,7 +357,7 @@ function watched(runners: WatchedRunner[], more: Partial<Watched> = {}): Watched
     queue: { at_least: 0, at_most: 0, clients: [] },
     runners,
     server: judged('idle', 'idle', 1860),
-    recovery: { policy: 'alert', given_up: [] },
+    recovery: { policy: 'alert', given_up: [], acts: false },
     log: { endpoints: [], turned_away: 0, clients_left: 0, failed: 0, errors: [], threads: [], evictions: [] },
     tokens: [],
     ...more,
@@ -390,6 +401,7 @@ function scene(seen: Watched | null, more: Partial<Snapshot> = {}, history = pas
           work: null,
           settings: settings(),
           runners: [],
+          versions: null,
           watched: seen,
           alerts: [],
           alerts_paused_until: null,

@@ -171,6 +171,10 @@ steps?: Array<string>,
  */
 memory?: Array<MemoryBound>, 
 /**
+ * Versions of Ollama; told by what concerns them alone.
+ */
+versions?: Versions | null, 
+/**
  * Things worth knowing that are no failure.
  */
 notes?: Array<string>, 
@@ -285,6 +289,27 @@ progress: Progress | null,
 tokens_per_s: number | null, };
 
 /**
+ * An old version.
+ */
+export type KeptVersion = { 
+/**
+ * Its version.
+ */
+version: string, 
+/**
+ * Where it lies.
+ */
+at: string, 
+/**
+ * When it was taken out of its place, RFC 3339.
+ */
+since: string, 
+/**
+ * Whether settings and chats of then lie beside it.
+ */
+database: boolean, };
+
+/**
  * A fact, or why it could not be had.
  */
 export type Known<T> = { 
@@ -363,6 +388,31 @@ export type Matter = { "matter": "stop-daemon" } | { "matter": "alert",
  * Its kind.
  */
 kind: string, };
+
+/**
+ * The same prompt on both versions.
+ */
+export type Measured = { 
+/**
+ * The model that answered.
+ */
+model: string, 
+/**
+ * Tokens a second before, in thousandths.
+ */
+before_millitokens_per_s: Known<number>, 
+/**
+ * Tokens a second after, in thousandths.
+ */
+after_millitokens_per_s: Known<number>, 
+/**
+ * Time to load the model before.
+ */
+before_load_ms: Known<number>, 
+/**
+ * Time to load the model after.
+ */
+after_load_ms: Known<number>, };
 
 /**
  * Memory of the machine.
@@ -629,7 +679,36 @@ policy: string,
 /**
  * What it has given up, until somebody asks it to recover again, or sets another policy.
  */
-given_up: Array<GivenUp>, };
+given_up: Array<GivenUp>, 
+/**
+ * A step of recovery is being taken.
+ */
+acts: boolean, };
+
+/**
+ * A release.
+ */
+export type Release = { 
+/**
+ * Its version.
+ */
+version: string, 
+/**
+ * When it was published, RFC 3339.
+ */
+published: Known<string>, 
+/**
+ * What is new, as plain text of a few KB at most.
+ */
+notes: string, 
+/**
+ * What would be downloaded for this machine; 0 where a package manager does it.
+ */
+size_bytes: Known<number>, 
+/**
+ * Meant for testing.
+ */
+prerelease: boolean, };
 
 /**
  * What a client asks for.
@@ -690,7 +769,47 @@ dry_run: boolean, } | { "verb": "recover",
 /**
  * Only say what would be taken up again.
  */
-dry_run: boolean, } | { "verb": "configure", 
+dry_run: boolean, } | { "verb": "check-releases", 
+/**
+ * Also those meant for testing.
+ */
+prerelease: boolean, } | { "verb": "upgrade", 
+/**
+ * The version; the newest release when there is none.
+ */
+to: string | null, 
+/**
+ * Also one meant for testing.
+ */
+prerelease: boolean, 
+/**
+ * Also an older one than what is in place.
+ */
+downgrade: boolean, 
+/**
+ * Measure speed and load time on a fixed prompt before and after.
+ */
+measure: boolean, 
+/**
+ * Only say what would be done.
+ */
+dry_run: boolean, } | { "verb": "rollback", 
+/**
+ * The version; the one in use last when there is none.
+ */
+to: string | null, 
+/**
+ * Settings and chats that the old version can not read may be set aside (never removed).
+ */
+set_database_aside: boolean, 
+/**
+ * Only say what would be done.
+ */
+dry_run: boolean, } | { "verb": "pin", 
+/**
+ * The version.
+ */
+version: string | null, } | { "verb": "configure", 
 /**
  * Values by the file's own names, e.g. `recovery.policy` = `runner`; an empty value takes the line out.
  */
@@ -886,6 +1005,10 @@ runners: Array<Runner>,
  */
 watched: Watched | null, 
 /**
+ * Versions of Ollama, once they were looked for.
+ */
+versions: Versions | null, 
+/**
  * The last alerts, newest last.
  */
 alerts: Array<Alert>, 
@@ -931,6 +1054,133 @@ attempt: number, };
  * What stands beside the icon.
  */
 export type Title = "off" | "memory" | "queue";
+
+/**
+ * An upgrade or a rollback under way.
+ */
+export type Upgrade = { 
+/**
+ * `upgrade` or `rollback`.
+ */
+goal: string, 
+/**
+ * The version in place before.
+ */
+from: string, 
+/**
+ * The version wanted.
+ */
+to: string, 
+/**
+ * Fixed name of the step, e.g. `download`.
+ */
+step: string, 
+/**
+ * The step in words.
+ */
+words: string, 
+/**
+ * Position of the step, from 1.
+ */
+index: number, 
+/**
+ * How many steps there are.
+ */
+of: number, 
+/**
+ * Bytes downloaded or unpacked so far, for a step that counts them.
+ */
+done_bytes: number | null, 
+/**
+ * Of how many, where that is known.
+ */
+of_bytes: number | null, 
+/**
+ * Why the old version is being put back, when it is.
+ */
+undoing: string | null, };
+
+/**
+ * How an upgrade or a rollback ended.
+ */
+export type UpgradeEnd = { 
+/**
+ * `upgrade` or `rollback`.
+ */
+goal: string, 
+/**
+ * The version in place before.
+ */
+from: string, 
+/**
+ * The version wanted.
+ */
+to: string, 
+/**
+ * `committed` (the wanted version is in place and proved), `undone` (the old one is), `left` or `halted`.
+ */
+end: string, 
+/**
+ * What went wrong, where something did.
+ */
+failure: Failure | null, 
+/**
+ * When, RFC 3339.
+ */
+at: string, 
+/**
+ * Speed of both versions, where it was measured.
+ */
+measured: Measured | null, };
+
+/**
+ * What is known of versions.
+ */
+export type Versions = { 
+/**
+ * The version in place.
+ */
+installed: Known<string>, 
+/**
+ * How it came there: `app`, `cask`, `formula`, `tarball`, `manual` or `container`; `null` when there is none.
+ */
+install: Known<string | null>, 
+/**
+ * The newest release that suits, as of [`Self::checked_at`]; `null` before the first answer.
+ */
+latest: Release | null, 
+/**
+ * Whether that one is newer than what is in place.
+ */
+newer: Known<boolean>, 
+/**
+ * When releases were last asked for and an answer came, RFC 3339.
+ */
+checked_at: string | null, 
+/**
+ * Why the last question had no answer.
+ */
+unreachable: Failure | null, 
+/**
+ * The version that a person wants to stay on.
+ */
+pin: string | null, 
+/**
+ * Old versions that are kept, the one in use last first.
+ */
+kept: Array<KeptVersion>, 
+/**
+ * What is being done now.
+ */
+running: Upgrade | null, 
+/**
+ * How the last one ended.
+ */
+last: UpgradeEnd | null, 
+/**
+ * Whether the releases are asked for once a day.
+ */
+checks: boolean, };
 
 /**
  * What the page shows.

@@ -119,6 +119,7 @@ fn sample() -> Snapshot {
             action: "stablehand apply".to_owned(),
             at: "2026-11-30T06:01:00Z".to_owned(),
         }],
+        versions: None,
         alerts_paused_until: None,
         config: Config { path: "/c.toml".to_owned(), failure: None, quiet: None },
         notes: vec![],

@@ -53,6 +53,7 @@ pub(crate) fn outcome(outcome: &Outcome, progress: Vec<Value>) -> Value {
         Outcome::Refused(refusal) => ("refused", Some(crate::translation::refusal_failure(refusal).code)),
         Outcome::Failed { failure, .. } => ("failed", Some(failure.code.to_owned())),
         Outcome::Superseded => ("superseded", None),
+        Outcome::Stopped => ("stopped", None),
     };
     json!({ "outcome": word, "code": code, "progress": progress })
 }

@@ -86,7 +86,7 @@ pub fn recovery(ladder: &Ladder) -> Recovery {
         subject: given_up.subject.clone(),
         words: given_up.why.clone(),
     });
-    Recovery { policy: policy.to_owned(), given_up: given_up.collect() }
+    Recovery { policy: policy.to_owned(), given_up: given_up.collect(), acts: ladder.doing().is_some() }
 }
 
 /// The numbers that the history keeps, by series. What is unknown is no point.

@@ -1,7 +1,8 @@
 //! Carrying a plan out: one step at a time, each with its deadline, retried where a known race is the reason.
 
 use super::{
-    Answer, CRASHES_ALLOWED, Effect, FIRST_ANSWER, Life, Look, Outcome, Progress, State, Supervisor, Surrender, Wish,
+    Answer, CRASHES_ALLOWED, Effect, FIRST_ANSWER, Life, Look, Origin, Outcome, Progress, State, Supervisor, Surrender,
+    Wish,
 };
 use crate::Known;
 use crate::owner::Ownership;
@@ -136,6 +137,10 @@ impl Run {
 
 impl Supervisor {
     pub(super) fn begin_step(&mut self, now: Now, mut run: Run, effects: &mut Vec<Effect>) {
+        if run.wish.goal == Goal::Stop && run.index == run.plan.steps.len() {
+            self.finish(now, run, Outcome::Stopped, None, effects);
+            return;
+        }
         run.step_began = now.awake;
         run.attempt = 1;
         run.retry_at = None;
@@ -219,6 +224,7 @@ impl Supervisor {
             | State::Blocked { .. }
             | State::Planning { .. }
             | State::Working(_)
+            | State::Upgrading { .. }
             | State::GaveUp { .. }) => {
                 self.state = state;
                 None
@@ -250,7 +256,13 @@ impl Supervisor {
             Known::Is(free) => *free,
             Known::Unknown(_) => look.answer == Answer::Refused,
         };
-        if run.successor(look).is_some() {
+        if run.wish.goal == Goal::Stop && run.successor(look).is_some() {
+            let failure = came_back();
+            match run.round {
+                1 => self.again(now, run, failure.message, effects),
+                _ => self.fail(now, run, failure, effects),
+            }
+        } else if run.successor(look).is_some() {
             // Its owner was quicker. The session already had the new values, so this is the start we wanted.
             effects.push(report(
                 &run,
@@ -363,6 +375,12 @@ impl Supervisor {
     fn fail(&mut self, now: Now, run: Run, failure: StepFailure, effects: &mut Vec<Effect>) {
         let step = run.step().clone();
         let never_answered = matches!(step, Step::AwaitAnswer { .. }) && failure.code == TIMED_OUT;
+        if run.wish.origin == Origin::Upgrade {
+            // It has another version to put in place, and nothing is given up before that.
+            let outcome = Outcome::Failed { step, failure, serving: self.serving };
+            self.finish(now, run, outcome, None, effects);
+            return;
+        }
         if never_answered && run.round == 1 {
             self.again(now, run, failure.message, effects);
             return;
@@ -384,7 +402,20 @@ impl Supervisor {
     }
 
     fn finish(&mut self, now: Now, run: Run, outcome: Outcome, look: Option<Look>, effects: &mut Vec<Effect>) {
+        let stays = match (run.wish.origin, &outcome) {
+            (Origin::Upgrade, Outcome::Stopped | Outcome::Failed { .. } | Outcome::Refused(_)) => true,
+            (Origin::Upgrade, Outcome::Proven | Outcome::Drift(_) | Outcome::Unknown(_) | Outcome::Superseded)
+            | (Origin::Person | Origin::LoginRace | Origin::Crash | Origin::CutOff | Origin::Gateway, _) => false,
+        };
         effects.push(Effect::Finish { wish: run.wish.id, outcome });
+        if stays {
+            self.serving = false;
+            self.handed_over(now);
+            self.looking = None;
+            self.look(now, effects);
+            self.take_queued(now, effects);
+            return;
+        }
         self.state = State::Blind { since: now.awake };
         match look {
             Some(look) => {
@@ -410,6 +441,15 @@ fn dies_at_start() -> StepFailure {
         code: DIES_AT_START,
         message: format!("Ollama was started {CRASHES_ALLOWED} times and died each time before it answered"),
         hint: "its last words are in `stablehand logs`; then run `stablehand restart`".to_owned(),
+        again: Again::Never,
+    }
+}
+
+fn came_back() -> StepFailure {
+    StepFailure {
+        code: "came-back",
+        message: "the server was started again by its owner while it was being stopped".to_owned(),
+        hint: "see `stablehand doctor` for who starts it".to_owned(),
         again: Again::Never,
     }
 }
@@ -449,6 +489,7 @@ fn judged(goal: &Goal, reports: &[Report]) -> Vec<Report> {
     let answers_for = |report: &&Report| match goal {
         Goal::Apply { desired, unset } => same_wish(desired, report) || unset.contains(&report.name),
         Goal::Restart { desired } => same_wish(desired, report),
+        Goal::Stop => false,
     };
     reports.iter().filter(answers_for).cloned().collect()
 }

@@ -3,6 +3,7 @@
 mod bench;
 mod diagram;
 mod properties;
+mod upgrading;
 
 use super::*;
 use crate::plan::{Again, Stop};

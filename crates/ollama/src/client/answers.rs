@@ -114,6 +114,44 @@ pub struct Unloaded {
     pub done_reason: Option<String>,
 }
 
+/// `/api/generate`, without its text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Generation {
+    /// The answer; only whether there is one is of interest.
+    #[serde(deserialize_with = "or_empty")]
+    response: String,
+    /// What a thinking model says before it.
+    #[serde(deserialize_with = "or_empty")]
+    thinking: String,
+    /// Tokens generated.
+    #[serde(rename = "eval_count")]
+    pub tokens: u64,
+    /// Time that they took.
+    #[serde(rename = "eval_duration")]
+    pub generation_ns: u64,
+    /// Time until the model was loaded.
+    #[serde(rename = "load_duration")]
+    pub load_ns: u64,
+}
+
+impl Generation {
+    /// Whether anything was generated that could be read.
+    pub fn says_something(&self) -> bool {
+        !self.response.trim().is_empty() || !self.thinking.trim().is_empty()
+    }
+
+    /// Speed in thousandths of a token a second; unknown where nothing was counted.
+    pub fn millitokens_per_s(&self) -> Known<u64> {
+        match (self.tokens, self.generation_ns) {
+            (0, _) | (_, 0) => Known::unknown("the server counted no tokens"),
+            (tokens, ns) => {
+                Known::Is(u64::try_from(u128::from(tokens) * 1_000_000_000_000 / u128::from(ns)).unwrap_or(u64::MAX))
+            }
+        }
+    }
+}
+
 /// Go writes an empty list as `null`.
 fn or_empty<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
     Ok(Option::<T>::deserialize(from)?.unwrap_or_default())

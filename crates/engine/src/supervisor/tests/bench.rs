@@ -187,6 +187,14 @@ impl Bench {
         }
     }
 
+    /// An upgrade stops the server, or starts it again.
+    pub fn upgrade_wishes(&mut self, goal: Goal) -> WishId {
+        self.next_id += 1;
+        let id = WishId(self.next_id);
+        self.wish(Wish { id, origin: Origin::Upgrade, goal, take_over: false });
+        id
+    }
+
     pub fn outcome(&self) -> Option<&Outcome> {
         self.outcomes.get(&self.last_wish?)
     }
@@ -396,6 +404,8 @@ fn word(event: &Event) -> &'static str {
         Event::Tick => "deadline",
         Event::Woke => "woke",
         Event::Changed => "changed",
+        Event::HandedOver => "handed over",
+        Event::HandedBack => "handed back",
     }
 }
 

@@ -2,6 +2,8 @@
 
 use super::bench::{Bench, Fault};
 use crate::owner::Foreigner;
+use crate::plan::Goal;
+use crate::setting::Values;
 use crate::supervisor::Event;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -64,6 +66,13 @@ fn played() -> BTreeSet<(&'static str, &'static str, &'static str)> {
                 bench.fault = Fault::None;
                 bench.ask("2");
                 bench.run_for(60);
+                bench.upgrade_wishes(Goal::Stop);
+                bench.run_for(60);
+                bench.fault = fault.clone();
+                bench.upgrade_wishes(Goal::Restart { desired: Values::new() });
+                bench.run_for(700);
+                bench.event(Event::HandedBack);
+                bench.run_for(20);
                 all.extend(bench.transitions.iter().copied());
             }
         }

@@ -12,6 +12,10 @@ enum Happening {
     Time(u64),
     Wish(u8),
     Restart,
+    UpgradeStops,
+    UpgradeStarts,
+    HandedOver,
+    HandedBack,
     ServerDies,
     ServerAppears,
     AnswersStop,
@@ -28,6 +32,10 @@ fn happening() -> impl Strategy<Value = Happening> {
         4 => (1_u64..120).prop_map(Happening::Time),
         2 => (1_u8..4).prop_map(Happening::Wish),
         1 => Just(Happening::Restart),
+        1 => Just(Happening::UpgradeStops),
+        1 => Just(Happening::UpgradeStarts),
+        1 => Just(Happening::HandedOver),
+        1 => Just(Happening::HandedBack),
         2 => Just(Happening::ServerDies),
         2 => Just(Happening::ServerAppears),
         1 => Just(Happening::AnswersStop),
@@ -93,6 +101,12 @@ fn play(bench: &mut Bench, happening: Happening, wishes: &mut Vec<WishId>) {
             wishes.push(wish.id);
             bench.wish(wish);
         }
+        Happening::UpgradeStops => wishes.push(bench.upgrade_wishes(Goal::Stop)),
+        Happening::UpgradeStarts => {
+            wishes.push(bench.upgrade_wishes(Goal::Restart { desired: Values::new() }));
+        }
+        Happening::HandedOver => bench.event(Event::HandedOver),
+        Happening::HandedBack => bench.event(Event::HandedBack),
         Happening::ServerDies => bench.kill_server(),
         Happening::ServerAppears => {
             // Somebody starts one while none runs; while we are starting one, the port decides and ours exits.
