@@ -16,6 +16,7 @@ use http::header::CONTENT_TYPE;
 use serde::{Deserialize, Serialize};
 use stablehand_engine::time::Wall;
 use stablehand_platform::clock::Clock;
+use stablehand_platform::control_socket;
 use stablehand_protocol::{Failure, Request, Snapshot, VERSION_HEADER};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -27,8 +28,6 @@ use tokio_stream::wrappers::{ReceiverStream, WatchStream};
 /// The latest snapshot; `None` until the first look has come back.
 pub type Latest = watch::Receiver<Option<Arc<Snapshot>>>;
 
-/// The pause after a connection that could not be accepted.
-const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 /// How long a single question waits for a picture that is made for it; the last one is at most 30 s old.
 const PICTURE: Duration = Duration::from_millis(500);
 /// The most points that a chart is asked for.
@@ -86,7 +85,7 @@ pub async fn serve(listener: UnixListener, uid: u32, reach: Reach) {
     }
 }
 
-/// Accepts connections of one user alone. The socket's mode already says so; some systems do not check it.
+/// Accepts connections of one user alone.
 struct OwnerOnly {
     listener: UnixListener,
     uid: u32,
@@ -97,21 +96,7 @@ impl axum::serve::Listener for OwnerOnly {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        loop {
-            match self.listener.accept().await {
-                Ok((stream, address)) => match stream.peer_cred() {
-                    // Root may read everything anyway, and `sudo stablehand status` should work.
-                    Ok(peer) if peer.uid() == self.uid || peer.uid() == 0 => return (stream, address),
-                    Ok(peer) => tracing::warn!(uid = peer.uid(), "a connection of another user was refused"),
-                    Err(error) => tracing::warn!(%error, "a connection without a known user was refused"),
-                },
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    // Out of file descriptors, mostly; they come back when clients leave.
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
+        control_socket::accept(&self.listener, self.uid).await
     }
 
     fn local_addr(&self) -> std::io::Result<Self::Addr> {

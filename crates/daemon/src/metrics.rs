@@ -9,14 +9,13 @@ mod page;
 #[cfg(test)]
 mod tests;
 
-use page::{Page, Type};
+use page::{Facts, Page, Type};
 use stablehand_engine::Known;
 use stablehand_engine::time::Wall;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// `Content-Type` of [`exposition`].
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub use stablehand_protocol::exposition::CONTENT_TYPE;
 
 /// Everything that is told.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,9 +1,11 @@
 //! What goes back to a client: an answer of Ollama's passed on, or one of our own.
 
+use crate::access_log::Entry;
+use crate::early::Early;
 use crate::family::Family;
-use crate::relay::Relay;
+use crate::relay::{Broken, Relay};
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use std::pin::Pin;
@@ -16,6 +18,22 @@ pub enum Answer {
     Whole(Bytes),
     /// What comes from Ollama.
     Relayed(Box<Relay>),
+    /// What began before its request had its turn.
+    Early(Box<Early>),
+}
+
+impl Answer {
+    /// Notes what becomes of it.
+    pub fn note(&mut self, mut entry: Entry) {
+        match self {
+            Self::Whole(bytes) => {
+                entry.sent(bytes.len());
+                entry.complete();
+            }
+            Self::Relayed(relay) => relay.note(entry),
+            Self::Early(early) => early.note(entry),
+        }
+    }
 }
 
 /// An answer of our own that says no.
@@ -54,6 +72,9 @@ impl Refusal {
         if let Some(seconds) = self.retry_after_s {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if self.status == StatusCode::METHOD_NOT_ALLOWED {
             headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST, DELETE, OPTIONS"));
         }
@@ -70,13 +91,14 @@ pub fn empty(status: StatusCode) -> Response<Answer> {
 
 impl Body for Answer {
     type Data = Bytes;
-    type Error = crate::relay::Broken;
+    type Error = Broken;
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match self.get_mut() {
             Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::Relayed(relay) => Pin::new(relay.as_mut()).poll_frame(context),
+            Self::Early(early) => Pin::new(early.as_mut()).poll_frame(context),
         }
     }
 
@@ -84,6 +106,7 @@ impl Body for Answer {
         match self {
             Self::Whole(bytes) => bytes.is_empty(),
             Self::Relayed(relay) => relay.is_end_stream(),
+            Self::Early(early) => early.is_end_stream(),
         }
     }
 
@@ -91,6 +114,7 @@ impl Body for Answer {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Relayed(relay) => relay.size_hint(),
+            Self::Early(_) => SizeHint::default(),
         }
     }
 }

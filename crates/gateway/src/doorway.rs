@@ -8,7 +8,7 @@ use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_MAX_AGE,
     ACCESS_CONTROL_REQUEST_METHOD, HOST, ORIGIN, VARY,
 };
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request};
 use std::net::{IpAddr, SocketAddr};
 
 /// What a browser may send along (`server/routes.go`, `corsConfig.AllowHeaders`), in the spelling that Go gives it.
@@ -158,13 +158,10 @@ fn without_port(host: &str) -> &str {
 }
 
 /// Why a request was not let in.
-pub const HOST_REFUSED: (StatusCode, &str) =
-    (StatusCode::FORBIDDEN, "this host name does not belong to this machine; nothing was done");
+pub const HOST_REFUSED: &str = "this host name does not belong to this machine; nothing was done";
 /// Why a page was not let in.
-pub const ORIGIN_REFUSED: (StatusCode, &str) = (
-    StatusCode::FORBIDDEN,
-    "pages of this origin may not ask; OLLAMA_ORIGINS and `origins` in [gateway] name those that may",
-);
+pub const ORIGIN_REFUSED: &str =
+    "pages of this origin may not ask; OLLAMA_ORIGINS and `origins` in [gateway] name those that may";
 
 #[cfg(test)]
 mod tests {

@@ -6,66 +6,53 @@
 //! the answer ([`relay`]) and ends with it. Bodies pass byte for byte, and headers too, except those that concern one
 //! connection ([`headers`]).
 //!
-//! The gateway is a process of its own: it goes on while the daemon restarts, with what it last knew.
+//! The whole is put together in [`gateway`], told what to do through [`control`], and measured by [`metrics`]. It is a
+//! process of its own: it goes on while the daemon restarts, with what it last knew.
 
-#![expect(dead_code, reason = "the queue is joined next")]
-
+mod access_log;
 mod answer;
+mod callers;
 pub mod configuration;
+mod control;
 mod doorway;
+mod early;
 mod family;
+mod form;
 mod front;
+mod gateway;
 mod headers;
+mod intake;
+mod keys;
 mod listening;
+mod looking;
+mod metrics;
 mod queue;
 mod relay;
+mod rewriting;
+mod route;
+mod scan;
 mod sending;
+#[cfg(test)]
+mod testing;
 mod upstream;
 
-use configuration::ConfigurationFile;
-use doorway::Origins;
-use front::Front;
-use listening::Phase;
-use queue::Queue;
+pub use gateway::Gateway;
+
 use stablehand_platform::machine::Machine;
 use stablehand_protocol::Failure;
-use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, watch};
-use upstream::Upstream;
 
-/// Runs the gateway until it is told to end (SIGTERM, SIGINT).
+/// Runs the gateway until it is told to end (SIGTERM, SIGINT), or has left its addresses and served everybody.
 ///
 /// # Errors
-/// When its configuration cannot be taken, or one of its addresses is not to be had. Nothing was changed then.
+/// As [`Gateway::start`].
 pub async fn serve(machine: Machine) -> Result<(), Failure> {
-    let file = ConfigurationFile::open(&machine)?;
-    let configuration = file.current();
-    let mut listeners = Vec::new();
-    for address in &configuration.listen {
-        listeners.push(listening::open(*address).map_err(|error| unbindable(*address, &error))?);
+    let gateway = Gateway::start(machine).await?;
+    tokio::select! {
+        () = told_to_end() => {}
+        () = gateway.left() => {}
     }
-    let (_configurations, configuration_now) = watch::channel(configuration.clone());
-    let (_origins, origins_now) = watch::channel(Arc::new(Origins::new(configuration.origins.clone())));
-    let (phases, phase) = watch::channel(Phase::Open);
-    let front = Arc::new(Front {
-        configuration: configuration_now,
-        origins: origins_now,
-        upstream: Upstream::new(configuration.upstream),
-        queue: Queue::start(configuration.limits.clone(), machine.clock().clone()),
-        hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-    });
-    let room = Arc::new(Semaphore::new(configuration.bounds.connections));
-    for listener in listeners {
-        let address = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
-        tracing::info!(%address, upstream = %configuration.upstream, "the gateway listens");
-        tokio::spawn(listening::accept(listener, front.clone(), room.clone(), phase.clone()));
-    }
-    told_to_end().await;
-    phases.send_replace(Phase::Stopping);
-    // Every connection holds a place; when all are back, everybody has gone.
-    let everybody = u32::try_from(configuration.bounds.connections).unwrap_or(u32::MAX);
-    let _ = tokio::time::timeout(configuration.bounds.drain, room.acquire_many(everybody)).await;
+    gateway.stop().await;
     Ok(())
 }
 
@@ -73,17 +60,4 @@ async fn told_to_end() {
     let signals = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
     let [Ok(mut interrupt), Ok(mut terminate)] = signals else { return std::future::pending().await };
     tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
-}
-
-fn unbindable(address: std::net::SocketAddr, error: &std::io::Error) -> Failure {
-    let hint = if error.kind() == std::io::ErrorKind::AddrInUse {
-        "somebody listens there already (`stablehand doctor` says who); `listen` in [gateway] names the addresses"
-    } else {
-        "`listen` in [gateway] of the configuration names the addresses"
-    };
-    Failure::new(
-        "address-not-to-be-had",
-        format!("{address} cannot be listened on: {error}; no gateway was started"),
-        hint,
-    )
 }

@@ -1,10 +1,12 @@
 //! Connections of clients: accepted, bounded, spoken with in HTTP/1.1 or HTTP/2, and closed so that the last answer
 //! arrives.
 
-use crate::front::{Ends, Front};
+use crate::callers::Ends;
+use crate::front::Front;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -13,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 
 /// How many may knock before they are let in.
 const BACKLOG: u32 = 1_024;
@@ -28,18 +30,36 @@ const HEADERS_AT_MOST: usize = 200;
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 16 << 20;
 
+/// Connections that are accepted only to be told that there is no place.
+const SPARE: usize = 32;
+/// How long such a one may take.
+const SPARE_TIME: Duration = Duration::from_secs(5);
+/// Descriptors for everything but requests.
+const RESERVED_DESCRIPTORS: usize = 32 + SPARE;
+/// As many are asked for.
+const DESCRIPTORS_AT_MOST: u64 = 16_384;
+
 /// Whether the gateway goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// It listens.
     Open,
     /// It listens no more, and answers what it has.
-    Retiring,
+    Leaving,
     /// What waits is refused, what runs ends.
     Stopping,
 }
 
 impl Phase {
+    /// The word used for it in JSON.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Leaving => "leaving",
+            Self::Stopping => "ending",
+        }
+    }
+
     async fn leaves_open(phase: &mut watch::Receiver<Self>) {
         // Without a sender the gateway has ended.
         let _ = phase.wait_for(|phase| *phase != Self::Open).await;
@@ -63,48 +83,115 @@ pub fn open(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Accepts connections until the gateway retires or stops.
-pub async fn accept(listener: TcpListener, front: Arc<Front>, room: Arc<Semaphore>, mut phase: watch::Receiver<Phase>) {
-    loop {
-        let place = tokio::select! {
-            place = room.clone().acquire_owned() => place,
-            () = Phase::leaves_open(&mut phase) => return,
-        };
-        let Ok(place) = place else { return };
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = Phase::leaves_open(&mut phase) => return,
-        };
-        match accepted {
-            Ok((stream, peer)) => {
-                let (front, phase) = (front.clone(), phase.clone());
-                tokio::spawn(speak(stream, peer, front, place, phase));
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
+/// Places for connections, and for a few more whose clients are told that there is none.
+#[derive(Clone, Debug)]
+pub struct Places {
+    all: usize,
+    free: Arc<Semaphore>,
+    spare: Arc<Semaphore>,
+    /// One for each address that is open.
+    open: watch::Sender<usize>,
+}
+
+impl Places {
+    /// So many, but never more than the system gives file descriptors for: each connection may need another one to
+    /// Ollama.
+    pub fn new(wanted: usize) -> Self {
+        let all = wanted.min(descriptors().saturating_sub(RESERVED_DESCRIPTORS) / 2).max(1);
+        if all < wanted {
+            tracing::info!(
+                connections = all,
+                "fewer connections than configured: the system gives no more descriptors"
+            );
         }
+        Self {
+            all,
+            free: Arc::new(Semaphore::new(all)),
+            spare: Arc::new(Semaphore::new(SPARE)),
+            open: watch::Sender::new(0),
+        }
+    }
+
+    /// How many are taken.
+    pub fn taken(&self) -> usize {
+        self.all - self.free.available_permits()
+    }
+
+    /// Waits until nobody is connected any more.
+    pub async fn emptied(&self) {
+        let _ = self.free.acquire_many(u32::try_from(self.all).unwrap_or(u32::MAX)).await;
+    }
+
+    /// Waits until no address is open any more.
+    pub async fn closed(&self) {
+        let _ = self.open.subscribe().wait_for(|open| *open == 0).await;
     }
 }
 
-async fn speak(
-    stream: TcpStream,
-    peer: SocketAddr,
-    front: Arc<Front>,
-    place: OwnedSemaphorePermit,
-    phase: watch::Receiver<Phase>,
-) {
-    let _place = place;
+/// How many files this process may have open; as many as it is given.
+fn descriptors() -> usize {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let wanted = limit.maximum.map_or(DESCRIPTORS_AT_MOST, |most| most.min(DESCRIPTORS_AT_MOST));
+        if limit.current.is_some_and(|current| current < wanted)
+            && setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum }).is_ok()
+        {
+            limit.current = Some(wanted);
+        }
+    }
+    usize::try_from(limit.current.unwrap_or(DESCRIPTORS_AT_MOST)).unwrap_or(usize::MAX)
+}
+
+/// Accepts connections until the gateway leaves or stops.
+pub async fn accept(listener: TcpListener, front: Arc<Front>, places: Places, mut phase: watch::Receiver<Phase>) {
+    places.open.send_modify(|open| *open += 1);
+    let accepting = async {
+        loop {
+            // Without even a spare place, clients wait at the door; those are left soon.
+            let (place, spare) = match places.free.clone().try_acquire_owned() {
+                Ok(place) => (place, false),
+                Err(_) => {
+                    let Ok(place) = places.spare.clone().acquire_owned().await else { return };
+                    (place, true)
+                }
+            };
+            match listener.accept().await {
+                Ok((stream, peer)) => {
+                    let speaking = speak(stream, peer, front.clone(), spare, front.phase.clone());
+                    tokio::spawn(async move {
+                        let _place = place;
+                        if spare {
+                            let _ = tokio::time::timeout(SPARE_TIME, speaking).await;
+                        } else {
+                            speaking.await;
+                        }
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = accepting => {}
+        () = Phase::leaves_open(&mut phase) => {}
+    }
+    drop(listener);
+    places.open.send_modify(|open| *open -= 1);
+}
+
+async fn speak(stream: TcpStream, peer: SocketAddr, front: Arc<Front>, spare: bool, phase: watch::Receiver<Phase>) {
     // Without it, small pieces of an answer wait for an acknowledgement.
     if stream.set_nodelay(true).is_err() {
         return;
     }
     let Ok(local) = stream.local_addr() else { return };
-    let ends = Ends { local, peer };
+    let ends = Arc::new(Ends::new(local, peer, spare));
     let patience = front.configuration.borrow().bounds.head;
     match tokio::time::timeout(patience, begins_http2(&stream)).await {
-        Ok(Ok(true)) => http2(stream, ends, front, phase).await,
+        Ok(Ok(true)) => Box::pin(http2(stream, ends, front, phase)).await,
         Ok(Ok(false)) => http1(stream, ends, front, phase).await,
         // Nobody spoke, or the client has gone.
         Ok(Err(_)) | Err(_) => {}
@@ -126,10 +213,11 @@ async fn begins_http2(stream: &TcpStream) -> io::Result<bool> {
     }
 }
 
-async fn http1(stream: TcpStream, ends: Ends, front: Arc<Front>, mut phase: watch::Receiver<Phase>) {
+async fn http1(stream: TcpStream, ends: Arc<Ends>, front: Arc<Front>, mut phase: watch::Receiver<Phase>) {
     let bounds = front.configuration.borrow().bounds;
+    let peer = ends.peer;
     let service = service_fn(move |request| {
-        let front = front.clone();
+        let (front, ends) = (front.clone(), ends.clone());
         async move { Ok::<_, Infallible>(front.answer(ends, request).await) }
     });
     let mut connection = http1::Builder::new()
@@ -141,21 +229,22 @@ async fn http1(stream: TcpStream, ends: Ends, front: Arc<Front>, mut phase: watc
         .serve_connection(TokioIo::new(stream), service);
     let ended = tokio::select! {
         ended = &mut connection => ended,
-        () = Phase::stops(&mut phase) => {
+        () = Phase::leaves_open(&mut phase) => {
             std::pin::Pin::new(&mut connection).graceful_shutdown();
             (&mut connection).await
         }
     };
     if let Err(error) = &ended {
-        tracing::debug!(%error, peer = %ends.peer, "a connection ended");
+        tracing::debug!(%error, %peer, "a connection ended");
     }
     linger(connection.into_parts().io.into_inner()).await;
 }
 
-async fn http2(stream: TcpStream, ends: Ends, front: Arc<Front>, mut phase: watch::Receiver<Phase>) {
+async fn http2(stream: TcpStream, ends: Arc<Ends>, front: Arc<Front>, mut phase: watch::Receiver<Phase>) {
     let bounds = front.configuration.borrow().bounds;
+    let peer = ends.peer;
     let service = service_fn(move |request| {
-        let front = front.clone();
+        let (front, ends) = (front.clone(), ends.clone());
         async move { Ok::<_, Infallible>(front.answer(ends, request).await) }
     });
     let mut builder = http2::Builder::new(TokioExecutor::new());
@@ -167,13 +256,13 @@ async fn http2(stream: TcpStream, ends: Ends, front: Arc<Front>, mut phase: watc
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = &mut connection => ended,
-        () = Phase::stops(&mut phase) => {
+        () = Phase::leaves_open(&mut phase) => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, peer = %ends.peer, "a connection ended");
+        tracing::debug!(%error, %peer, "a connection ended");
     }
 }
 

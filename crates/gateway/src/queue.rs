@@ -5,7 +5,7 @@ use stablehand_engine::admission::{
 };
 use stablehand_engine::time::Awake;
 use stablehand_platform::clock::Clock;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,24 +17,21 @@ pub struct Queue {
     wishes: mpsc::UnboundedSender<Wish>,
     next_ticket: Arc<AtomicU64>,
     changes: watch::Receiver<u64>,
+    holds: watch::Receiver<BTreeSet<Why>>,
 }
 
 /// What became of a request.
 #[derive(Debug)]
 pub enum Decision {
     /// It may be sent.
-    Admitted(Admitted),
+    Admitted {
+        /// To be given back.
+        held: Held,
+        /// How long it has waited.
+        waited: Duration,
+    },
     /// It will not be sent.
     Refused(Refusal),
-}
-
-/// A request that may be sent.
-#[derive(Debug)]
-pub struct Admitted {
-    /// To be given back.
-    pub held: Held,
-    /// How long it has waited.
-    pub waited: Duration,
 }
 
 /// The first answer to a request that has come.
@@ -82,7 +79,12 @@ enum Told {
 enum Wish {
     Arrived {
         ticket: Ticket,
+        path: &'static str,
         told: oneshot::Sender<Told>,
+    },
+    Missing {
+        model: Arc<str>,
+        client: Arc<str>,
     },
     PutBack {
         ticket: TicketId,
@@ -102,8 +104,9 @@ enum Wish {
         done: oneshot::Sender<bool>,
     },
     Snapshot(oneshot::Sender<Snapshot>),
-    Costs(oneshot::Sender<Vec<(Arc<str>, Costs)>>),
+    Costs(oneshot::Sender<BTreeMap<Arc<str>, Costs>>),
     Counts(oneshot::Sender<Counts>),
+    Paths(oneshot::Sender<HashMap<TicketId, &'static str>>),
 }
 
 impl Queue {
@@ -111,6 +114,7 @@ impl Queue {
     pub fn start(limits: Limits, clock: Clock) -> Self {
         let (wishes, inbox) = mpsc::unbounded_channel();
         let (changed, changes) = watch::channel(0);
+        let (held, holds) = watch::channel(BTreeSet::new());
         let owner = Owner {
             admission: Admission::new(limits),
             clock,
@@ -118,9 +122,10 @@ impl Queue {
             about: HashMap::new(),
             counts: Counts::default(),
             changed,
+            held,
         };
         tokio::spawn(owner.run(inbox));
-        Self { wishes, next_ticket: Arc::new(AtomicU64::new(1)), changes }
+        Self { wishes, next_ticket: Arc::new(AtomicU64::new(1)), changes, holds }
     }
 
     /// A number for a request.
@@ -129,13 +134,13 @@ impl Queue {
     }
 
     /// A request has come. `None` when the gateway ends.
-    pub async fn arrive(&self, ticket: Ticket) -> Option<Arrival> {
+    pub async fn arrive(&self, ticket: Ticket, path: &'static str) -> Option<Arrival> {
         let (told, first) = oneshot::channel();
         let place = Place { ticket: ticket.id, queue: self.clone(), left: false };
-        self.wishes.send(Wish::Arrived { ticket, told }).ok()?;
+        self.wishes.send(Wish::Arrived { ticket, path, told }).ok()?;
         Some(match first.await.ok()? {
             Told::Waits { position, decision } => Arrival::Waits(Waiting { position, decision, place }),
-            told => Arrival::Decided(decided(told, place)?),
+            told @ (Told::Admitted { .. } | Told::Refused(_)) => Arrival::Decided(decided(told, place)?),
         })
     }
 
@@ -157,7 +162,7 @@ impl Queue {
     }
 
     /// What was measured.
-    pub async fn costs(&self) -> Option<Vec<(Arc<str>, Costs)>> {
+    pub async fn costs(&self) -> Option<BTreeMap<Arc<str>, Costs>> {
         self.look(Wish::Costs).await
     }
 
@@ -166,9 +171,36 @@ impl Queue {
         self.look(Wish::Counts).await
     }
 
+    /// The path of everybody in the queue.
+    pub async fn paths(&self) -> Option<HashMap<TicketId, &'static str>> {
+        self.look(Wish::Paths).await
+    }
+
     /// Counts every change.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.clone()
+    }
+
+    /// What holds all requests.
+    pub fn holds(&self) -> watch::Receiver<BTreeSet<Why>> {
+        self.holds.clone()
+    }
+
+    /// Whether the server itself is away, and not only the queue held.
+    pub fn is_away(&self) -> bool {
+        self.holds.borrow().iter().any(|why| takes_the_server_away(*why))
+    }
+
+    /// Waits until the server is not away.
+    pub async fn is_back(&self) {
+        let mut holds = self.holds.clone();
+        // Without an owner the gateway ends.
+        let _ = holds.wait_for(|holds| !holds.iter().any(|why| takes_the_server_away(*why))).await;
+    }
+
+    /// A model was asked for that the server does not have.
+    pub fn is_missing(&self, model: &str, client: &Arc<str>) {
+        let _ = self.wishes.send(Wish::Missing { model: Arc::from(model), client: client.clone() });
     }
 
     async fn look<T>(&self, wish: impl FnOnce(oneshot::Sender<T>) -> Wish) -> Option<T> {
@@ -213,9 +245,7 @@ impl Drop for Place {
 
 fn decided(told: Told, mut place: Place) -> Option<Decision> {
     match told {
-        Told::Admitted { permit, waited } => {
-            Some(Decision::Admitted(Admitted { held: Held { permit, place }, waited }))
-        }
+        Told::Admitted { permit, waited } => Some(Decision::Admitted { held: Held { permit, place }, waited }),
         Told::Refused(refusal) => {
             place.left = true;
             Some(Decision::Refused(refusal))
@@ -224,17 +254,50 @@ fn decided(told: Told, mut place: Place) -> Option<Decision> {
     }
 }
 
+fn takes_the_server_away(why: Why) -> bool {
+    match why {
+        Why::Restart | Why::Upgrade | Why::Unreachable => true,
+        Why::Paused | Why::Recovery => false,
+    }
+}
+
 /// What was counted since the start.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     /// By lane, client and model.
-    pub served: std::collections::BTreeMap<(&'static str, Arc<str>, Arc<str>), Served>,
+    pub served: BTreeMap<(&'static str, Arc<str>, Arc<str>), Served>,
+    /// How long requests waited, by lane.
+    pub waits: BTreeMap<&'static str, Waits>,
     /// Requests that were not sent, by reason and lane.
-    pub refused: std::collections::BTreeMap<(&'static str, &'static str), u64>,
+    pub refused: BTreeMap<(&'static str, &'static str), u64>,
     /// Admissions that loaded a model where there was room.
     pub loads: u64,
-    /// Admissions that loaded a model in another one's place.
-    pub switches: u64,
+    /// Models that were asked for and are not installed, with who asked last; the newest last.
+    pub missing: Vec<(Arc<str>, Arc<str>)>,
+}
+
+/// How many requests waited at most so long.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Waits([u64; BOUNDS_MS.len() + 1]);
+
+/// The bounds, in milliseconds.
+const BOUNDS_MS: [u64; 8] = [1, 100, 1_000, 5_000, 15_000, 60_000, 300_000, 1_200_000];
+
+impl Waits {
+    fn note(&mut self, waited: Duration) {
+        let bucket = BOUNDS_MS.iter().position(|bound| waited <= Duration::from_millis(*bound));
+        self.0[bucket.unwrap_or(BOUNDS_MS.len())] += 1;
+    }
+
+    /// The bounds in seconds as Prometheus writes them, with how many waited no longer.
+    pub fn told(&self) -> Vec<(String, u64)> {
+        let bounds = BOUNDS_MS.iter().map(|bound| Duration::from_millis(*bound).as_secs_f64().to_string());
+        let counts = self.0.iter().scan(0, |sum, count| {
+            *sum += count;
+            Some(*sum)
+        });
+        bounds.chain(["+Inf".to_owned()]).zip(counts).collect()
+    }
 }
 
 /// What was counted of one kind of request.
@@ -259,15 +322,19 @@ struct Owner {
     about: HashMap<TicketId, About>,
     counts: Counts,
     changed: watch::Sender<u64>,
+    held: watch::Sender<BTreeSet<Why>>,
 }
 
 struct About {
+    path: &'static str,
     key: (&'static str, Arc<str>, Arc<str>),
     admitted: Option<Awake>,
 }
 
 /// The most kinds of requests that are counted apart; clients name themselves, and a name must not fill the memory.
 const KINDS_AT_MOST: usize = 512;
+/// As many missing models are remembered.
+const MISSING_AT_MOST: usize = 16;
 
 impl Owner {
     async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Wish>) {
@@ -292,12 +359,21 @@ impl Owner {
 
     fn take(&mut self, wish: Wish) {
         match wish {
-            Wish::Arrived { ticket, told } => {
+            Wish::Arrived { ticket, path, told } => {
                 let id = ticket.id;
                 let key = (ticket.lane.word(), ticket.client.clone(), ticket.model.clone());
-                self.about.insert(id, About { key, admitted: None });
+                self.about.insert(id, About { path, key, admitted: None });
                 self.waiting.insert(id, told);
                 self.step(Event::Arrived(ticket));
+            }
+            Wish::Missing { model, client } => {
+                tracing::warn!(%model, %client, "a model was asked for that is not installed");
+                self.counts.missing.retain(|(other, _)| *other != model);
+                if self.counts.missing.len() == MISSING_AT_MOST {
+                    self.counts.missing.remove(0);
+                }
+                self.counts.missing.push((model, client));
+                self.changed.send_modify(|count| *count += 1);
             }
             Wish::PutBack { ticket, permit, told } => {
                 if let Some(about) = self.about.get_mut(&ticket) {
@@ -333,6 +409,9 @@ impl Owner {
             Wish::Costs(told) => {
                 let _ = told.send(self.admission.costs());
             }
+            Wish::Paths(told) => {
+                let _ = told.send(self.about.iter().map(|(ticket, about)| (*ticket, about.path)).collect());
+            }
             Wish::Counts(told) => {
                 let _ = told.send(self.counts.clone());
             }
@@ -355,12 +434,13 @@ impl Owner {
         match effect {
             Effect::Admit { ticket, permit, waited, start } => {
                 match start {
-                    Start::Warm => {}
                     Start::Load => self.counts.loads += 1,
-                    Start::Switch { .. } => self.counts.switches += 1,
+                    // The engine counts those.
+                    Start::Warm | Start::Switch { .. } => {}
                 }
                 if let Some(about) = self.about.get_mut(&ticket) {
                     about.admitted = Some(now);
+                    self.counts.waits.entry(about.key.0).or_default().note(waited);
                     let served = kind(&mut self.counts, &about.key);
                     served.admitted += 1;
                     served.waited += waited;
@@ -379,8 +459,16 @@ impl Owner {
                 }
                 self.tell(ticket, Told::Refused(refusal));
             }
-            Effect::Held(why) => tracing::info!(why = why.word(), "requests are held"),
+            Effect::Held(why) => {
+                tracing::info!(why = why.word(), "requests are held");
+                self.held.send_modify(|held| {
+                    held.insert(why);
+                });
+            }
             Effect::Released { why, expired } => {
+                self.held.send_modify(|held| {
+                    held.remove(&why);
+                });
                 if expired && why != Why::Unreachable {
                     tracing::warn!(why = why.word(), "a hold has run out; nobody released it");
                 } else {

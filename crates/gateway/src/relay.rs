@@ -3,6 +3,7 @@
 //! The permit lives in the body, because that is what takes the time: it is given back when the last byte has come,
 //! when the connection to Ollama breaks, or when the client has gone and this is dropped.
 
+use crate::access_log::Entry;
 use crate::family::Family;
 use crate::queue::Held;
 use crate::upstream::Received;
@@ -61,21 +62,33 @@ pub struct Relay {
     /// The last piece, in which Ollama's own interface says how long loading took.
     last: Bytes,
     ended: bool,
+    entry: Option<Entry>,
 }
 
 impl Relay {
     /// An answer that holds a permit, or none.
     pub fn new(received: Received, held: Option<Held>, form: Form, family: Family, status: StatusCode) -> Self {
         let failed = status.is_client_error() || status.is_server_error();
-        let mut relay = Self { received, held, form, family, failed, last: Bytes::new(), ended: false };
+        let mut relay = Self { received, held, form, family, failed, last: Bytes::new(), ended: false, entry: None };
         if relay.received.is_end_stream() {
             relay.end();
         }
         relay
     }
 
+    /// Notes what becomes of it.
+    pub fn note(&mut self, mut entry: Entry) {
+        if self.ended {
+            entry.complete();
+        }
+        self.entry = Some(entry);
+    }
+
     fn end(&mut self) {
         self.ended = true;
+        if let Some(entry) = &mut self.entry {
+            entry.complete();
+        }
         if let Some(held) = self.held.take() {
             held.end(if self.failed { End::Failed } else { End::Served { load: load_duration(&self.last) } });
         }
@@ -117,6 +130,9 @@ impl Body for Relay {
                     && !data.is_empty()
                 {
                     this.last = data.clone();
+                    if let Some(entry) = &mut this.entry {
+                        entry.sent(data.len());
+                    }
                 }
                 if this.received.is_end_stream() {
                     this.end();
@@ -125,7 +141,10 @@ impl Body for Relay {
             }
             Some(Err(error)) => {
                 this.failed = true;
+                // What is noted of it stays incomplete.
+                let entry = this.entry.take();
                 this.end();
+                this.entry = entry;
                 Poll::Ready(Some(match this.last_words() {
                     Some(words) => Ok(Frame::data(words)),
                     None => Err(Broken(error)),

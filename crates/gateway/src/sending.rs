@@ -1,12 +1,18 @@
 //! The body of a request on its way to Ollama: passed through as it comes, or read before and kept.
 
-use bytes::{Buf, Bytes};
+use crate::intake::Share;
+use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+
+/// Pieces shorter than this are put together: each has a cost of its own, and holds a buffer that is longer than it.
+const SHORT_BYTES: usize = 4 << 10;
+/// As much is put together at most.
+const TOGETHER_BYTES: usize = 64 << 10;
 
 /// The body of a request.
 #[derive(Debug)]
@@ -21,8 +27,12 @@ pub enum Sending {
 #[derive(Debug, Default)]
 pub struct Kept {
     pieces: VecDeque<Bytes>,
+    /// Short pieces, behind the others.
+    together: BytesMut,
     trailers: Option<HeaderMap>,
     left_bytes: u64,
+    /// The memory that it takes.
+    share: Option<Share>,
 }
 
 impl Kept {
@@ -34,7 +44,37 @@ impl Kept {
     /// Adds a piece at the end.
     pub fn push(&mut self, piece: Bytes) {
         self.left_bytes += piece.len() as u64;
-        self.pieces.push_back(piece);
+        if piece.len() < SHORT_BYTES {
+            self.together.extend_from_slice(&piece);
+            if self.together.len() >= TOGETHER_BYTES {
+                self.close_piece();
+            }
+        } else {
+            self.close_piece();
+            self.pieces.push_back(piece);
+        }
+    }
+
+    fn close_piece(&mut self) {
+        if !self.together.is_empty() {
+            self.pieces.push_back(self.together.split().freeze());
+        }
+    }
+
+    /// It takes this much memory for as long as it lives.
+    pub fn occupy(&mut self, share: Share) {
+        self.close_piece();
+        self.share = Some(share);
+    }
+
+    /// All of it in one piece.
+    pub fn whole(&mut self) -> Bytes {
+        self.close_piece();
+        if self.pieces.len() > 1 {
+            let whole: BytesMut = self.pieces.drain(..).flatten().collect();
+            self.pieces.push_back(whole.freeze());
+        }
+        self.pieces.front().cloned().unwrap_or_default()
     }
 
     /// What follows the body.
@@ -47,14 +87,10 @@ impl Kept {
         self.left_bytes
     }
 
-    /// Whether something follows the body, so that its length cannot stand before it.
-    pub fn has_trailers(&self) -> bool {
-        self.trailers.is_some()
-    }
-
     /// Puts other bytes in the place of some: `changes` are ranges in this body, in order, each with what comes there.
     pub fn replace(&mut self, changes: &[(std::ops::Range<u64>, Vec<u8>)]) {
-        let mut fresh = Self { trailers: self.trailers.take(), ..Self::default() };
+        self.close_piece();
+        let mut fresh = Self { trailers: self.trailers.take(), share: self.share.take(), ..Self::default() };
         let mut at = 0;
         for (range, bytes) in changes {
             self.move_to(&mut fresh, range.start.saturating_sub(at));
@@ -63,28 +99,15 @@ impl Kept {
             at = range.end;
         }
         self.move_to(&mut fresh, u64::MAX);
+        fresh.close_piece();
         *self = fresh;
     }
 
     /// The bytes of a range, which is short.
-    pub fn copy(&self, range: std::ops::Range<u64>) -> Vec<u8> {
-        let mut out = Vec::new();
-        let mut at = 0;
-        for piece in &self.pieces {
-            let end = at + piece.len() as u64;
-            if end > range.start && at < range.end {
-                let from = within(range.start.saturating_sub(at), piece.len());
-                let to = within(range.end.saturating_sub(at), piece.len());
-                out.extend_from_slice(&piece[from..to]);
-            }
-            at = end;
-        }
-        out
-    }
-
-    /// Its pieces.
-    pub fn pieces(&self) -> impl Iterator<Item = &Bytes> {
-        self.pieces.iter()
+    #[cfg(test)]
+    pub fn copy(&mut self, range: std::ops::Range<u64>) -> Vec<u8> {
+        let [from, to] = [range.start, range.end].map(|end| usize::try_from(end).unwrap());
+        self.whole()[from..to].to_vec()
     }
 
     fn move_to(&mut self, other: &mut Self, mut count: u64) {
@@ -98,6 +121,10 @@ impl Kept {
             count -= taken.len() as u64;
             other.push(taken);
         }
+    }
+
+    fn next_piece(&mut self) -> Option<Bytes> {
+        self.pieces.pop_front().or_else(|| Some(self.together.split().freeze()).filter(|piece| !piece.is_empty()))
     }
 
     fn skip(&mut self, count: u64) {
@@ -116,7 +143,7 @@ impl Body for Sending {
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match self.get_mut() {
             Self::Through(incoming) => Pin::new(incoming).poll_frame(context),
-            Self::Kept(kept) => Poll::Ready(match kept.pieces.pop_front() {
+            Self::Kept(kept) => Poll::Ready(match kept.next_piece() {
                 Some(piece) => {
                     kept.left_bytes -= piece.len() as u64;
                     Some(Ok(Frame::data(piece)))
@@ -129,7 +156,7 @@ impl Body for Sending {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Through(incoming) => incoming.is_end_stream(),
-            Self::Kept(kept) => kept.pieces.is_empty() && kept.trailers.is_none(),
+            Self::Kept(kept) => kept.left_bytes == 0 && kept.trailers.is_none(),
         }
     }
 
@@ -155,8 +182,8 @@ mod tests {
         kept
     }
 
-    fn text(kept: &Kept) -> String {
-        kept.pieces().map(|piece| std::str::from_utf8(piece).unwrap()).collect()
+    fn text(kept: &mut Kept) -> String {
+        String::from_utf8(kept.whole().to_vec()).unwrap()
     }
 
     #[test]
@@ -164,7 +191,7 @@ mod tests {
         let mut body = kept(&["{\"model\":\"ag", "ent-red\",", "\"a\":1}"]);
         assert_eq!(body.copy(9..20), b"\"agent-red\"");
         body.replace(&[(9..20, b"\"qwen\"".to_vec()), (25..26, b"22".to_vec())]);
-        assert_eq!(text(&body), r#"{"model":"qwen","a":22}"#);
+        assert_eq!(text(&mut body), r#"{"model":"qwen","a":22}"#);
         assert_eq!(body.len_bytes(), 23);
     }
 
@@ -172,7 +199,7 @@ mod tests {
     fn something_can_be_put_between_two_bytes() {
         let mut body = kept(&["{}"]);
         body.replace(&[(1..1, b"\"a\":1".to_vec())]);
-        assert_eq!(text(&body), r#"{"a":1}"#);
+        assert_eq!(text(&mut body), r#"{"a":1}"#);
     }
 
     #[test]

@@ -3,9 +3,10 @@
 //! A request that never left comes back to whoever sends it, so that it can be sent again; one of which a byte may have
 //! left does not.
 
-use crate::sending::Sending;
+use crate::sending::{Kept, Sending};
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::HOST;
+use http::{HeaderValue, Request, Response, Uri};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
@@ -17,9 +18,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 /// How long a connection may take to open; the server is on this machine.
 const CONNECT: Duration = Duration::from_secs(5);
+/// How long a server that was away may take to answer, and how often it is asked.
+const ANSWER: Duration = Duration::from_secs(2);
+const ASK_AGAIN: Duration = Duration::from_millis(250);
 /// The most connections that are kept without work.
 const IDLE_AT_MOST: usize = 64;
 /// The longest head of an answer.
@@ -37,6 +42,8 @@ struct Pool {
     /// Counts the addresses and servers there were; a connection to an earlier one is not used again.
     generation: u64,
     idle: Vec<SendRequest<Sending>>,
+    /// Since when no connection could be opened.
+    down_since: Option<Instant>,
 }
 
 /// Why there is no answer.
@@ -56,7 +63,7 @@ pub enum Trouble {
 impl Upstream {
     /// Ollama at this address.
     pub fn new(address: SocketAddr) -> Self {
-        Self { pool: Arc::new(Mutex::new(Pool { address, generation: 0, idle: Vec::new() })) }
+        Self { pool: Arc::new(Mutex::new(Pool { address, generation: 0, idle: Vec::new(), down_since: None })) }
     }
 
     /// Where it is.
@@ -90,7 +97,9 @@ impl Upstream {
             let pool = self.pool();
             (pool.address, pool.generation)
         };
-        match connect(address).await {
+        let connected = connect(address).await;
+        self.note_whether_up(connected.is_ok());
+        match connected {
             Ok(sender) => self.send_on(sender, generation, request).await,
             Err(error) => Err(Trouble::Unsent { request: Box::new(request), error }),
         }
@@ -114,6 +123,33 @@ impl Upstream {
                 }),
                 None => Err(Trouble::Sent(refused.into_error())),
             },
+        }
+    }
+
+    /// For how long no connection could be opened; zero while there is one.
+    pub fn down_for(&self) -> Duration {
+        self.pool().down_since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Waits until it answers a simple question.
+    pub async fn answers_again(&self) {
+        loop {
+            let mut question = Request::new(Sending::Kept(Kept::new()));
+            *question.uri_mut() = Uri::from_static("/api/version");
+            question.headers_mut().insert(HOST, HeaderValue::from_static("localhost"));
+            if let Ok(Ok(_)) = tokio::time::timeout(ANSWER, self.send(question)).await {
+                return;
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+    }
+
+    fn note_whether_up(&self, up: bool) {
+        let mut pool = self.pool();
+        if up {
+            pool.down_since = None;
+        } else if pool.down_since.is_none() {
+            pool.down_since = Some(Instant::now());
         }
     }
 

@@ -15,7 +15,7 @@
 //!   [`command_link`]
 //! - one version in another's place: [`staging`] unpacks a release beside it, [`exchange`] moves it there; every change
 //!   goes through [`disk`]
-//! - telling a person: [`notification`]
+//! - telling a person: [`notification`]; being told by one: [`control_socket`]
 //! - macOS: [`launchd`], [`applications`], [`app`], [`console`], [`publish`], [`quarantine`], [`signature`];
 //!   Linux: [`linux`]
 
@@ -29,6 +29,7 @@ pub mod command;
 pub mod command_link;
 pub mod connections;
 pub mod console;
+pub mod control_socket;
 pub mod disk;
 pub mod exchange;
 pub mod files;

@@ -10,6 +10,7 @@
 
 #[cfg(feature = "client")]
 pub mod client;
+pub mod exposition;
 pub mod face;
 mod history;
 mod known;

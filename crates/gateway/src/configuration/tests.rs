@@ -1,13 +1,5 @@
 use super::*;
-use stablehand_platform::machine::Machine;
-
-fn machine(folder: &Path) -> Machine {
-    let marker = r#"{"format":1,"os":"linux","user":"sim","home":"/home/sim","port":21434}"#;
-    std::fs::write(folder.join("stablehand-world.json"), marker).unwrap();
-    let clock = r#"{"speed":1.0,"anchor_monotonic_ms":0,"anchor_wall_unix_ms":0,"slept_ms":0}"#;
-    std::fs::write(folder.join("clock.json"), clock).unwrap();
-    Machine::world(folder).unwrap()
-}
+use crate::testing::machine;
 
 fn read(text: &str) -> Result<Configuration, Failure> {
     let folder = tempfile::tempdir().unwrap();

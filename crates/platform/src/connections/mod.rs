@@ -22,7 +22,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// All processes are gone through at most this often, in real time.
+/// All processes are gone through at most this often, in real time, where nobody wants it otherwise.
 const WIDE_GAP: Duration = Duration::from_secs(10);
 
 /// An established connection to the server's port.
@@ -47,6 +47,8 @@ pub struct Connections {
     clients: BTreeSet<u32>,
     /// When all processes were last gone through.
     wide: Option<Instant>,
+    /// How often they may be.
+    wide_gap: Duration,
     servers: mac_sockets::Servers,
 }
 
@@ -101,8 +103,15 @@ impl Connections {
             seen: HashMap::new(),
             clients: BTreeSet::new(),
             wide: None,
+            wide_gap: WIDE_GAP,
             servers: mac_sockets::Servers::default(),
         }
+    }
+
+    /// The same, with another span between two times that all processes are gone through.
+    #[must_use]
+    pub fn with_wide_gap(self, wide_gap: Duration) -> Self {
+        Self { wide_gap, ..self }
     }
 
     /// The established connections to this TCP port of this machine, on any address, the oldest first.
@@ -139,7 +148,7 @@ impl Connections {
             }
         }
         self.name(&find, false);
-        if self.wide.is_none_or(|when| when.elapsed() >= WIDE_GAP) && !self.nameless().is_empty() {
+        if self.wide.is_none_or(|when| when.elapsed() >= self.wide_gap) && !self.nameless().is_empty() {
             self.wide = Some(Instant::now());
             self.name(&find, true);
         }

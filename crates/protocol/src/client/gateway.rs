@@ -117,7 +117,12 @@ impl Gateway {
         self.client.metrics().await
     }
 
-    async fn call<T: DeserializeOwned>(&self, method: &str, path: &str, body: &impl Serialize) -> Result<T, ClientError> {
+    async fn call<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
         let body = serde_json::to_vec(body).map_err(|error| ClientError::Broken(error.to_string()))?;
         let body = if body == b"null" { Vec::new() } else { body };
         let mut answer = self.client.send(method, path, body).await?;
@@ -176,7 +181,9 @@ pub fn failure(error: ClientError) -> Failure {
         ),
         ClientError::Strange { daemon, client, what } => Failure::new(
             "gateway-version",
-            format!("the gateway (version {daemon}) says something that this version ({client}) does not understand: {what}"),
+            format!(
+                "the gateway (version {daemon}) says something that this version ({client}) does not understand: {what}"
+            ),
             "restart the gateway so that both are the same version",
         ),
         other @ (ClientError::OtherVersion { .. } | ClientError::Refused(_)) => other.into(),
