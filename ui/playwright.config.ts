@@ -9,7 +9,7 @@ export default defineConfig({
   forbidOnly: true,
   retries: 0,
   timeout: 20_000,
-  globalTimeout: 300_000,
+  globalTimeout: 480_000,
   workers: 2,
   reporter: [['list']],
   // The same pictures everywhere: scripts/test-ui brings the fonts of tests/fonts.conf.

@@ -2,8 +2,9 @@
 //! by absolute path and argv.
 
 use crate::face::words::Words;
-use crate::place::System;
+use crate::place::{Place, System};
 use crate::service::Invocation;
+use stablehand_protocol::face::SystemSettings;
 use stablehand_protocol::{Ending, Event, Failure};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -102,6 +103,20 @@ pub fn editor(path: &Path) -> Invocation {
     }
 }
 
+/// What opens a page of the system's settings; Linux has no such pages. A simulated machine's is asked of its own
+/// `open`.
+pub fn system_settings(place: &Place, page: SystemSettings) -> Option<Invocation> {
+    let address = match page {
+        SystemSettings::AppManagement => "x-apple.systempreferences:com.apple.preference.security?Privacy_AppBundles",
+    };
+    match place.system {
+        System::MacOs => {
+            Some(Invocation { program: place.command("/usr/bin/open"), arguments: vec![address.to_owned()] })
+        }
+        System::Linux => None,
+    }
+}
+
 fn last_line(text: &[u8], otherwise: &str) -> String {
     let text = String::from_utf8_lossy(text);
     text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or(otherwise).trim().to_owned()
@@ -126,5 +141,24 @@ mod tests {
         let beside = dir.path().join(PROGRAM);
         std::fs::write(&beside, "").unwrap();
         assert_eq!(find(Some(&dir.path().join("stablehand-tray"))), Some(beside));
+    }
+
+    #[test]
+    fn a_page_of_the_settings_is_opened_where_there_are_such_pages() {
+        let dir = tempfile::tempdir().unwrap();
+        for (os, opens) in [("macos", true), ("linux", false)] {
+            let marker = format!(r#"{{"format":1,"os":"{os}","home":"/home/sim"}}"#);
+            std::fs::write(dir.path().join("stablehand-world.json"), marker).unwrap();
+            let place = Place::in_world(dir.path()).unwrap();
+            let opening = system_settings(&place, SystemSettings::AppManagement);
+            assert_eq!(opening.is_some(), opens, "{os}");
+            if let Some(opening) = opening {
+                assert!(opening.program.starts_with(dir.path().canonicalize().unwrap()));
+                assert_eq!(
+                    opening.arguments,
+                    ["x-apple.systempreferences:com.apple.preference.security?Privacy_AppBundles"]
+                );
+            }
+        }
     }
 }

@@ -21,12 +21,18 @@ export interface Conversation {
   busy(name: string): boolean;
   /** Asks, and gives the answer alone. */
   ask(ask: Ask): Promise<Answer>;
-  /** Asks for something that changes the world, and tells how it ended. */
-  act(name: string, ask: Ask): Promise<Answer>;
+  /** Asks for something that changes the world, and tells how it ended; not what `untold` tells in its own place. */
+  act(name: string, ask: Ask, untold?: 'untold'): Promise<Answer>;
   hush(): void;
 }
 
 export type Told = { good: true; outcome: string } | { good: false; failure: Failure };
+
+/** Why what was asked did not come about. */
+export function failureOf(answer: Answer): Failure | undefined {
+  if (answer.answer === 'failed') return answer.failure;
+  return (answer.answer === 'ended' && answer.ending.failure) || undefined;
+}
 
 export const talkOf = (): Conversation => getContext<Conversation>('conversation');
 
@@ -94,12 +100,13 @@ export function conversation(backend: Backend): Conversation {
     },
     busy: (name) => busy.has(name),
     ask: (ask) => backend.ask(ask),
-    async act(name, ask) {
+    async act(name, ask, untold) {
       busy = new Set([...busy, name]);
       told = undefined;
       const answer = await backend.ask(ask);
       busy = new Set([...busy].filter((other) => other !== name));
-      const failure = answer.answer === 'failed' ? answer.failure : answer.answer === 'ended' ? answer.ending.failure : null;
+      const failure = failureOf(answer);
+      if (untold) return answer;
       if (failure) tell({ good: false, failure });
       else if (answer.answer === 'ended') tell({ good: true, outcome: answer.ending.outcome });
       void look();

@@ -44,6 +44,13 @@ describe('the daemon’s fixed words', () => {
   });
 });
 
+test('every step of an upgrade has words', () => {
+  const deeds = readFileSync(`${import.meta.dirname}/../../crates/engine/src/upgrade/deed.rs`, 'utf8');
+  const names = [...deeds.matchAll(/^ {4}[A-Z]\w+ "([a-z-]+)" (?:Preparing|Switching|Proving|Settling|Undoing) /gm)];
+  expect(names.length).toBeGreaterThan(30);
+  for (const [, name] of names) expect(Object.keys(en)).toContain(`step.${name}`);
+});
+
 describe('language', () => {
   test.each([
     [null, ['ko-KR', 'en'], 'ko'],
@@ -84,6 +91,12 @@ describe('speech', () => {
     [1024 * 2 ** 30, '1,024 GB'],
   ])('%d bytes', (bytes, said) => {
     expect(english.bytes(bytes)).toBe(said);
+  });
+
+  test('files and downloads are told in decimal units, never smaller than they are', () => {
+    expect(english.size(187_400_000)).toBe('188 MB');
+    expect(english.size(1_640_000_000)).toBe('1.6 GB');
+    expect(korean.size(1)).toBe('1MB');
   });
 
   test('rates stay in one unit up to a gigabyte', () => {

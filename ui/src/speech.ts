@@ -29,6 +29,8 @@ export interface Speech {
   count(stem: Counted, count: number): string;
   /** The message of that name if there is one, else what was given: a word that a newer daemon added is shown as it is. */
   known(name: string, otherwise: string): string;
+  /** The same with its placeholders filled; what was given stays as it is. */
+  fill(name: string, values: Record<string, string>, otherwise: string): string;
   /** What the daemon says, in this language; its own words where there are none here. */
   phrase(phrase: Phrase): string;
   number(value: number, digits?: number): string;
@@ -38,11 +40,15 @@ export interface Speech {
   bytes(bytes: number): string;
   /** The number of `bytes` in GB alone. */
   gigabytes(bytes: number): string;
+  /** Of a file or a download, in the decimal units that it is told in elsewhere; never less than it is. */
+  size(bytes: number): string;
   rate(bytes_per_s: number): string;
   /** The two greatest units of a duration. */
   duration(seconds: number): string;
   /** A time of the day, with the day when it is another. */
   clock(at: string, now_ms: number): string;
+  /** A day of the calendar. */
+  day(at: string): string;
 }
 
 /** The language to speak: the one that was chosen, else the first of the system's that there is. */
@@ -121,6 +127,8 @@ export function speech(language: Language, zone?: string): Speech {
         return one === undefined ? whole : value(name, one);
       });
     },
+    fill: (name, values, otherwise) =>
+      Object.hasOwn(words, name) ? say(name as Word, values) : otherwise,
     count: (stem, count) =>
       say(`${stem}.${plural().select(count) === 'one' ? 'one' : 'other'}` as Word, { count: plain(0).format(count) }),
     known,
@@ -128,12 +136,18 @@ export function speech(language: Language, zone?: string): Speech {
     percent: (part) => percent().format(part),
     bytes,
     gigabytes: (value) => (value % GIB === 0 ? plain(0) : exact()).format(value / GIB),
+    size: (value) =>
+      value >= 1e9 ? unit('gigabyte').format(value / 1e9) : unit('megabyte').format(Math.ceil(value / 1e6)),
     rate,
     duration,
     clock(at, now_ms) {
       const then = new Date(at);
       if (Number.isNaN(then.getTime())) return at;
       return (day().format(then) === day().format(now_ms) ? time() : moment()).format(then);
+    },
+    day(at) {
+      const then = new Date(at);
+      return Number.isNaN(then.getTime()) ? at : day().format(then);
     },
   };
 }

@@ -139,6 +139,70 @@ test('a failure of the first run is told, and can be put away', async ({ page })
   await expect(page.getByRole('button', { name: 'Set up Stablehand' })).toBeVisible();
 });
 
+test('an upgrade: notes and size, one press, its steps, and its end', async ({ page }) => {
+  await open(page, 'new-version');
+  const card = page.getByRole('region', { name: 'Ollama’s version' });
+  await expect(card).toContainText('188 MB to download');
+  const notes = card.getByRole('region', { name: 'What is new in 0.24.0' });
+  await card.getByRole('button', { name: 'Show all notes' }).click();
+  await expect(notes).toHaveAttribute('tabindex', '0');
+  await expect(notes).toContainText('• Fixed a server that did not answer');
+  await card.getByRole('button', { name: 'Upgrade' }).click();
+  await expect(card.getByRole('progressbar')).toHaveAttribute('aria-valuenow', '37');
+  await expect(card).toContainText('71 of 190 MB');
+  await expect(card.getByRole('button')).toHaveCount(0);
+  await page.clock.runFor(2100);
+  await expect(card).toContainText('Proving 0.24.0');
+  await page.clock.runFor(1000);
+  await expect(card).toContainText('0.24.0 is in place and proved');
+  await expect(card).toContainText('Up to date');
+  await expect(card.getByRole('button', { name: 'Roll back to 0.22.1' })).toBeVisible();
+});
+
+test('a rollback is meant, read and confirmed, and pins', async ({ page }) => {
+  await open(page, 'upgraded');
+  const card = page.getByRole('region', { name: 'Ollama’s version' });
+  // One of the kept ones needs another database in this scene, so that two things are asked.
+  await card.getByRole('button', { name: 'Roll back to 0.22.1' }).click();
+  const sure = card.getByRole('group', { name: 'Roll back to 0.22.1?' });
+  await expect(sure.getByRole('heading')).toBeFocused();
+  await expect(sure).toContainText('0.22.1 is put in place of 0.24.0 and proved');
+  await sure.getByText('Step by step').click();
+  await expect(sure.getByRole('listitem').first()).toContainText('stop Ollama');
+  await sure.getByRole('button', { name: 'Cancel' }).click();
+  await expect(sure).toHaveCount(0);
+  await card.getByRole('button', { name: 'Roll back to 0.22.1' }).click();
+  await sure.getByRole('button', { name: 'Roll back to 0.22.1' }).click();
+  const aside = card.getByRole('group', { name: 'Set settings and chats aside?' });
+  await expect(aside.getByRole('heading')).toBeFocused();
+  await expect(aside).toContainText('no chat is removed');
+  await aside.getByRole('button', { name: 'Set aside and roll back' }).click();
+  await expect(card).toContainText('Going back to 0.22.1');
+  await page.clock.runFor(3100);
+  await expect(card).toContainText('Back on 0.22.1, and it is proved');
+  await expect(card).toContainText('Stays on 0.22.1, though 0.24.0 is out');
+  await card.getByRole('button', { name: 'Unpin' }).click();
+  await expect(card.getByRole('button', { name: 'Upgrade' })).toBeVisible();
+});
+
+test('what is refused is told beside its button', async ({ page }) => {
+  await open(page, 'by-hand');
+  const card = page.getByRole('region', { name: 'Ollama’s version' });
+  await card.getByRole('button', { name: 'How to upgrade' }).click();
+  await expect(card.getByRole('alert')).toContainText('replace it the way it was made');
+  await open(page, 'app-management');
+  await card.getByRole('button', { name: 'Open App Management' }).click();
+  await expect(card.getByRole('alert')).toBeEmpty();
+});
+
+test('whoever comes for the versions finds them first', async ({ page }) => {
+  await open(page, 'came-for-versions');
+  await expect(page.getByRole('heading', { name: 'Ollama’s version' })).toBeFocused();
+  await expect(page.locator('.picture > section').first()).toHaveAttribute('aria-labelledby', 'versions');
+  await page.getByRole('button', { name: 'Check now' }).click();
+  await expect(page.getByText(/Up to date · checked 10:43/)).toBeVisible();
+});
+
 test('the settings page: opened, changed and left by key', async ({ page }) => {
   await open(page, 'prefill');
   await page.getByRole('button', { name: 'Settings' }).press('Enter');

@@ -8,6 +8,9 @@ for (const [state, language, colorScheme, width] of [
   ['hung', 'ko', 'light', 320],
   ['restart', 'ko', 'dark', 480],
   ['absent', 'en', 'light', 380],
+  ['new-version', 'en', 'dark', 380],
+  ['downloading', 'ko', 'light', 320],
+  ['undone', 'en', 'light', 380],
 ] as const) {
   test(`${state} looks as it should: ${language}, ${colorScheme}, ${width} px`, async ({ page }) => {
     await page.emulateMedia({ colorScheme });

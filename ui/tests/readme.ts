@@ -7,6 +7,7 @@ for (const [name, state, language, colorScheme] of [
   ['popover-stall-dark', 'hung', 'en', 'dark'],
   ['popover-korean', 'generating', 'ko', 'light'],
   ['first-run', 'absent', 'en', 'light'],
+  ['popover-upgrade', 'new-version', 'en', 'light'],
 ] as const) {
   test(`draws ${name}`, async ({ page }) => {
     await page.emulateMedia({ colorScheme });

@@ -38,6 +38,8 @@ pub struct View {
 pub enum Matter {
     /// To end the supervision: asked whether it is meant, then [`Ask::StopDaemon`].
     StopDaemon,
+    /// To see which versions of Ollama there are, and what is being done about them.
+    Versions,
     /// The newest alert of this kind.
     Alert {
         /// Its kind.
@@ -154,8 +156,23 @@ pub enum Ask {
     Dismiss,
     /// Open our configuration file in the person's editor.
     OpenConfig,
+    /// Open a page of the system's own settings.
+    OpenSystemSettings {
+        /// Which.
+        page: SystemSettings,
+    },
     /// Hide the popover.
     Hide,
+}
+
+/// A page of the system's settings that a person may have to change something on. There is no other way to have
+/// something opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
+#[serde(rename_all = "kebab-case")]
+pub enum SystemSettings {
+    /// Which programs may change other apps (macOS).
+    AppManagement,
 }
 
 /// What the tray answers.

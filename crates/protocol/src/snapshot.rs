@@ -41,7 +41,7 @@ pub struct Snapshot {
 #[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
 pub struct Server {
     /// One of `looking`, `down`, `coming-up`, `up`, `silent`, `blocked`, `planning`, `preparing`, `stopping`,
-    /// `starting`, `proving`, `gave-up`.
+    /// `starting`, `proving`, `gave-up`, `upgrading`.
     pub state: String,
     /// Since when, RFC 3339.
     pub since: String,

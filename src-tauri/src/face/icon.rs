@@ -48,7 +48,7 @@ fn of_snapshot(snapshot: &Snapshot) -> Shape {
     match snapshot.server.state.as_str() {
         "down" | "gave-up" => Shape::NoServer,
         "silent" => Shape::Stalled,
-        "coming-up" | "planning" | "preparing" | "stopping" | "starting" | "proving" => Shape::Restarting,
+        "coming-up" | "planning" | "preparing" | "stopping" | "starting" | "proving" | "upgrading" => Shape::Restarting,
         "looking" | "up" => of_serving(snapshot),
         // `blocked`, and words of a newer daemon.
         _ => Shape::Warning,
@@ -123,6 +123,7 @@ mod tests {
             ("stopping", Shape::Restarting),
             ("starting", Shape::Restarting),
             ("proving", Shape::Restarting),
+            ("upgrading", Shape::Restarting),
             ("gave-up", Shape::NoServer),
             ("a-word-of-tomorrow", Shape::Warning),
         ] {

@@ -4,7 +4,7 @@
 use crate::face::icon::{self, Shape};
 use crate::face::words::Words;
 use stablehand_protocol::face::{Ask, Choices, Link, Matter, View};
-use stablehand_protocol::{Known, Request, Snapshot, WatchedRunner};
+use stablehand_protocol::{Known, Request, Snapshot, Upgrade, Versions, WatchedRunner};
 use std::collections::BTreeMap;
 
 /// How long alerts are paused from the menu.
@@ -163,7 +163,41 @@ fn of_daemon(snapshot: &Snapshot, choices: &Choices, words: &Words) -> Vec<Item>
     items.extend(models(snapshot, words));
     let restart = Request::Restart { take_over: false, dry_run: false };
     items.push(command("restart", words.say("menu.restart"), request(restart)));
+    if let Some(versions) = &snapshot.versions {
+        // What is done about them takes notes and sizes to decide on: they stand in the popover.
+        items.push(command("versions", versions_line(versions, words), Act::Open(Some(Matter::Versions))));
+    }
     items
+}
+
+fn versions_line(versions: &Versions, words: &Words) -> String {
+    if let Some(running) = &versions.running {
+        return running_line(running, words);
+    }
+    match (&versions.latest, &versions.newer, &versions.installed, &versions.pin) {
+        (_, _, _, Some(pin)) => words.fill("menu.pinned", &[("version", pin)]),
+        (Some(release), Known::Is(true), _, None) => words.fill("menu.upgrade", &[("version", &release.version)]),
+        (Some(_), Known::Is(false), Known::Is(installed), None) => {
+            words.fill("menu.up-to-date", &[("version", installed)])
+        }
+        (None, _, _, None) | (Some(_), Known::Unknown { .. } | Known::Is(false), _, None) => words.say("menu.versions"),
+    }
+}
+
+fn running_line(running: &Upgrade, words: &Words) -> String {
+    let (key, version) = match (&running.undoing, running.goal.as_str()) {
+        (Some(_), _) => ("menu.undoing", &running.from),
+        (None, "rollback") => ("menu.rolling-back", &running.to),
+        (None, _) => ("menu.upgrading", &running.to),
+    };
+    let (index, of) = (running.index.to_string(), running.of.to_string());
+    let line = words.fill(key, &[("version", version), ("index", &index), ("of", &of)]);
+    match (running.done_bytes, running.of_bytes) {
+        (Some(done), Some(of)) if of > 0 => {
+            format!("{line} · {} %", (u128::from(done.min(of)) * 100) / u128::from(of))
+        }
+        (Some(_) | None, Some(_) | None) => line,
+    }
 }
 
 /// Whether recovery acts by itself is known once the daemon has watched.
@@ -239,6 +273,12 @@ fn state_line(view: &View, words: &Words) -> String {
             Some(None) | None => words.say("menu.state.stalled-server"),
         },
         Shape::Restarting => {
+            if let Some(running) = snapshot.versions.as_ref().and_then(|versions| versions.running.as_ref()) {
+                return running_line(running, words);
+            }
+            if snapshot.server.state == "upgrading" {
+                return words.say("menu.state.upgrading");
+            }
             let step = snapshot.work.as_ref().map(|work| (work.step.index.to_string(), work.step.of.to_string()));
             match step {
                 Some((index, of)) => words.fill("menu.state.restarting", &[("index", &index), ("of", &of)]),
@@ -334,7 +374,7 @@ fn shortened_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::face::testing::{judged, live, runner, setting, snapshot, view, watched};
+    use crate::face::testing::{judged, live, runner, running, setting, snapshot, versions, view, watched};
     use crate::face::words::Language;
     use stablehand_protocol::Failure;
 
@@ -463,6 +503,51 @@ mod tests {
     }
 
     #[test]
+    fn versions_are_one_line_that_opens_their_card() {
+        let line = |change: &dyn Fn(&mut Versions)| {
+            let mut versions = versions();
+            change(&mut versions);
+            let mut snapshot = busy();
+            snapshot.versions = Some(versions);
+            let menu = english(&live(snapshot));
+            assert_eq!(menu.act("versions"), Some(&Act::Open(Some(Matter::Versions))));
+            let named = |item: &Item| match item {
+                Item::Command { id, text, .. } if id == "versions" => Some(text.clone()),
+                Item::Line { .. }
+                | Item::Command { .. }
+                | Item::Radio { .. }
+                | Item::Toggle { .. }
+                | Item::Submenu { .. }
+                | Item::Separator => None,
+            };
+            menu.0.iter().find_map(named).unwrap()
+        };
+        assert_eq!(line(&|_| {}), "Upgrade to 0.24.0…");
+        assert_eq!(line(&|versions| versions.newer = Known::Is(false)), "Up to date (0.22.1)");
+        assert_eq!(line(&|versions| versions.newer = Known::unknown("a nightly")), "Versions of Ollama…");
+        assert_eq!(line(&|versions| versions.latest = None), "Versions of Ollama…");
+        assert_eq!(line(&|versions| versions.pin = Some("0.22.1".to_owned())), "Pinned to 0.22.1");
+        assert_eq!(
+            line(&|versions| versions.running = Some(running("upgrade"))),
+            "Upgrading to 0.24.0: step 1 of 18 · 43 %"
+        );
+        let back = Upgrade { done_bytes: None, ..running("rollback") };
+        assert_eq!(line(&|versions| versions.running = Some(back.clone())), "Going back to 0.24.0: step 1 of 18");
+        let undoing = Upgrade { undoing: Some("it is silent".to_owned()), of_bytes: None, ..running("upgrade") };
+        assert_eq!(line(&|versions| versions.running = Some(undoing.clone())), "Putting 0.22.1 back: step 1 of 18");
+        assert_eq!(english(&live(busy())).act("versions"), None, "they were not looked for");
+    }
+
+    #[test]
+    fn while_the_server_is_down_for_an_upgrade_the_first_line_says_so() {
+        let mut snapshot = busy();
+        snapshot.server.state = "upgrading".to_owned();
+        assert_eq!(texts(&english(&live(snapshot.clone())).0)[0], "Upgrading Ollama…");
+        snapshot.versions = Some(Versions { running: Some(running("upgrade")), ..versions() });
+        assert_eq!(texts(&english(&live(snapshot)).0)[0], "Upgrading to 0.24.0: step 1 of 18 · 43 %");
+    }
+
+    #[test]
     fn the_preset_is_read_from_what_is_desired() {
         let chosen = |values: [Option<&str>; 3]| {
             let mut snapshot = busy();
@@ -502,10 +587,19 @@ mod tests {
         let mut hung = busy();
         hung.watched = Some(watched(vec![runner("m:1b", 1, Some(judged("hung", true)))]));
         let mut views = vec![view(Link::Connecting), view(Link::Absent), live(snapshot()), live(busy()), live(hung)];
-        for state in ["down", "coming-up", "silent", "blocked", "planning", "gave-up", "looking", "new"] {
+        for state in ["down", "coming-up", "silent", "blocked", "planning", "gave-up", "looking", "upgrading", "new"] {
             let mut snapshot = busy();
             snapshot.server.state = state.to_owned();
             views.push(live(snapshot));
+        }
+        let pinned = Versions { pin: Some("0.22.1".to_owned()), ..versions() };
+        let undoing = Upgrade { undoing: Some(String::new()), ..running("upgrade") };
+        let under_way = [running("upgrade"), running("rollback"), undoing];
+        let under_way = under_way.map(|running| Versions { running: Some(running), ..versions() });
+        let current = Versions { newer: Known::Is(false), ..versions() };
+        let unread = Versions { latest: None, ..versions() };
+        for versions in [versions(), pinned, current, unread].into_iter().chain(under_way) {
+            views.push(live(Snapshot { versions: Some(versions), ..busy() }));
         }
         for view in &views {
             for language in [Language::English, Language::Korean] {

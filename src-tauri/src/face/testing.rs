@@ -2,7 +2,8 @@
 
 use stablehand_protocol::face::{Choices, Link, View};
 use stablehand_protocol::{
-    Alert, Config, Judged, Known, Memory, Phrase, Queue, Recovery, Server, Setting, Snapshot, Watched, WatchedRunner,
+    Alert, Config, Judged, Known, Memory, Phrase, Queue, Recovery, Release, Server, Setting, Snapshot, Upgrade,
+    Versions, Watched, WatchedRunner,
 };
 use std::collections::BTreeMap;
 
@@ -122,5 +123,42 @@ pub fn setting(name: &str, desired: Option<&str>) -> Setting {
         meaning: String::new(),
         allowed: String::new(),
         caution: String::new(),
+    }
+}
+
+pub fn versions() -> Versions {
+    Versions {
+        installed: Known::Is("0.22.1".to_owned()),
+        install: Known::Is(Some("app".to_owned())),
+        latest: Some(Release {
+            version: "0.24.0".to_owned(),
+            published: Known::unknown("not said"),
+            notes: "faster".to_owned(),
+            size_bytes: Known::Is(190_000_000),
+            prerelease: false,
+        }),
+        newer: Known::Is(true),
+        checked_at: None,
+        unreachable: None,
+        pin: None,
+        kept: vec![],
+        running: None,
+        last: None,
+        checks: true,
+    }
+}
+
+pub fn running(goal: &str) -> Upgrade {
+    Upgrade {
+        goal: goal.to_owned(),
+        from: "0.22.1".to_owned(),
+        to: "0.24.0".to_owned(),
+        step: "download".to_owned(),
+        words: "download it".to_owned(),
+        index: 1,
+        of: 18,
+        done_bytes: Some(82_000_000),
+        of_bytes: Some(190_000_000),
+        undoing: None,
     }
 }

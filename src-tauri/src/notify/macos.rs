@@ -2,19 +2,30 @@
 //! before the bundle's path is known to end in `.app`.
 #![expect(unsafe_code, reason = "a delegate is a class of Objective-C, and its methods are called by the system")]
 
-use super::Refusal;
+use super::{Click, Refusal};
 use crate::face::notice::Notice;
 use block2::{DynBlock, RcBlock};
 use objc2::rc::Retained;
 use objc2::runtime::{Bool, NSObject, NSObjectProtocol, ProtocolObject};
 use objc2::{AnyThread, DefinedClass, define_class, msg_send};
-use objc2_foundation::{NSBundle, NSError, NSString};
+use objc2_foundation::{NSArray, NSBundle, NSError, NSSet, NSString};
 use objc2_user_notifications::{
-    UNAuthorizationOptions, UNMutableNotificationContent, UNNotification, UNNotificationPresentationOptions,
-    UNNotificationRequest, UNNotificationResponse, UNUserNotificationCenter, UNUserNotificationCenterDelegate,
+    UNAuthorizationOptions, UNMutableNotificationContent, UNNotification, UNNotificationAction,
+    UNNotificationActionOptions, UNNotificationCategory, UNNotificationCategoryOptions,
+    UNNotificationPresentationOptions, UNNotificationRequest, UNNotificationResponse, UNUserNotificationCenter,
+    UNUserNotificationCenterDelegate,
 };
-use std::sync::Mutex;
+use stablehand_protocol::face::Ask;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use tokio::sync::oneshot;
+
+/// The action of a notification's button.
+const DEED_ACTION: &str = "deed";
+
+/// What the buttons of posted notifications do, by kind. A click that starts this program anew finds none, and opens
+/// the popover.
+static DEEDS: Mutex<BTreeMap<String, Ask>> = Mutex::new(BTreeMap::new());
 
 /// Asks the person, once; later calls give the present answer.
 ///
@@ -37,9 +48,9 @@ pub async fn allow() -> Result<(), Refusal> {
     answer.await.unwrap_or_else(|_| Err(Refusal::Refused("macOS gave no answer".to_owned())))
 }
 
-/// Calls back with the kind when a notification is clicked. On the main thread, before the app has finished launching:
+/// Calls back when a notification or its button is clicked. On the main thread, before the app has finished launching:
 /// the click that starts the app is told right after.
-pub fn on_click(clicked: impl Fn(String) + Send + Sync + 'static) {
+pub fn on_click(clicked: impl Fn(Click) + Send + Sync + 'static) {
     let Ok(center) = center() else { return };
     let delegate = Delegate::new(Box::new(clicked));
     center.setDelegate(Some(ProtocolObject::from_ref(&*delegate)));
@@ -56,6 +67,17 @@ pub fn post(kind: &str, notice: &Notice, refused: impl FnOnce(Refusal) + Send + 
     let content = UNMutableNotificationContent::new();
     content.setTitle(&NSString::from_str(&notice.summary));
     content.setBody(&NSString::from_str(&notice.body));
+    let mut deeds = DEEDS.lock().unwrap_or_else(PoisonError::into_inner);
+    match &notice.deed {
+        Some(deed) => {
+            offer(&center, &content, kind, &deed.text);
+            deeds.insert(kind.to_owned(), deed.ask.clone());
+        }
+        None => {
+            deeds.remove(kind);
+        }
+    }
+    drop(deeds);
     // The kind names it, so that a newer one of a kind takes the place of the older one.
     let request =
         UNNotificationRequest::requestWithIdentifier_content_trigger(&NSString::from_str(kind), &content, None);
@@ -69,6 +91,24 @@ pub fn post(kind: &str, notice: &Notice, refused: impl FnOnce(Refusal) + Send + 
         }
     });
     center.addNotificationRequest_withCompletionHandler(&request, Some(&block));
+}
+
+/// Gives it a button. The system knows buttons by categories, which are set all at once; one kind alone has one.
+fn offer(center: &UNUserNotificationCenter, content: &UNMutableNotificationContent, kind: &str, text: &str) {
+    let category = NSString::from_str(kind);
+    let action = UNNotificationAction::actionWithIdentifier_title_options(
+        &NSString::from_str(DEED_ACTION),
+        &NSString::from_str(text),
+        UNNotificationActionOptions::Foreground,
+    );
+    let category_with_it = UNNotificationCategory::categoryWithIdentifier_actions_intentIdentifiers_options(
+        &category,
+        &NSArray::from_retained_slice(&[action]),
+        &NSArray::new(),
+        UNNotificationCategoryOptions::empty(),
+    );
+    center.setNotificationCategories(&NSSet::from_retained_slice(&[category_with_it]));
+    content.setCategoryIdentifier(&category);
 }
 
 fn center() -> Result<Retained<UNUserNotificationCenter>, Refusal> {
@@ -89,7 +129,7 @@ fn described(error: *mut NSError) -> String {
 }
 
 struct Clicked {
-    clicked: Box<dyn Fn(String) + Send + Sync>,
+    clicked: Box<dyn Fn(Click) + Send + Sync>,
 }
 
 define_class!(
@@ -122,14 +162,16 @@ define_class!(
             handler: &DynBlock<dyn Fn()>,
         ) {
             let kind = response.notification().request().identifier().to_string();
-            (self.ivars().clicked)(kind);
+            let wanted = response.actionIdentifier().to_string() == DEED_ACTION;
+            let deed = DEEDS.lock().unwrap_or_else(PoisonError::into_inner).get(&kind).filter(|_| wanted).cloned();
+            (self.ivars().clicked)(Click { kind, deed });
             handler.call(());
         }
     }
 );
 
 impl Delegate {
-    fn new(clicked: Box<dyn Fn(String) + Send + Sync>) -> Retained<Self> {
+    fn new(clicked: Box<dyn Fn(Click) + Send + Sync>) -> Retained<Self> {
         let this = Self::alloc().set_ivars(Clicked { clicked });
         // SAFETY: it is NSObject's plain initialiser.
         unsafe { msg_send![super(this), init] }

@@ -7,10 +7,20 @@ mod system;
 
 use crate::face::words::Words;
 use stablehand_protocol::Failure;
+use stablehand_protocol::face::Ask;
 pub use system::{allow, on_click, post};
 
 /// The code of the failure that the person or the system refuses.
 pub const REFUSED: &str = "notifications-refused";
+
+/// A notification was clicked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Click {
+    /// The kind of the alert that it told of.
+    pub kind: String,
+    /// What its button does, when that was clicked.
+    pub deed: Option<Ask>,
+}
 
 /// Why nothing is posted.
 #[derive(Clone, Debug, PartialEq, Eq)]

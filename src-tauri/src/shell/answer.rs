@@ -4,7 +4,7 @@ use super::state::Tray;
 use super::{changed, come_for, on_main, window};
 use crate::face::menu::Act;
 use crate::{at_login, choices, command_line, notify, popover, service};
-use stablehand_protocol::face::{Answer, Ask, Choices};
+use stablehand_protocol::face::{Answer, Ask, Choices, SystemSettings};
 use stablehand_protocol::{Ending, Failure};
 use tauri::{AppHandle, Manager};
 
@@ -34,6 +34,7 @@ pub async fn answer(app: &AppHandle, ask: Ask) -> Answer {
             Ok(Answer::Done)
         }
         Ask::OpenConfig => open_config(app).await,
+        Ask::OpenSystemSettings { page } => open_system_settings(app, page).await,
         Ask::Hide => {
             let hidden = app.clone();
             on_main(app, move || window::step(&hidden, popover::Event::Closed));
@@ -152,4 +153,14 @@ async fn open_config(app: &AppHandle) -> Result<Answer, Failure> {
         let values = [("path", &*path.to_string_lossy()), ("why", &why)];
         tray.words().failure("not-opened", &values)
     })
+}
+
+async fn open_system_settings(app: &AppHandle, page: SystemSettings) -> Result<Answer, Failure> {
+    let tray = app.state::<Tray>();
+    let words = tray.words();
+    let failed = |why: &str| words.failure("settings-not-opened", &[("why", why)]);
+    let invocation = command_line::system_settings(&tray.place, page)
+        .ok_or_else(|| failed(&words.say("notice.settings-not-opened.none")))?;
+    let opened = command_line::first_of(&[invocation]).await;
+    opened.map(|()| Answer::Done).map_err(|why| failed(&why))
 }

@@ -13,6 +13,7 @@ mod tray_host;
 mod window;
 
 use crate::arguments::Wish;
+use crate::face::menu::Act;
 use crate::face::words::Words;
 use crate::instance::First;
 use crate::notify;
@@ -50,7 +51,7 @@ fn begin(app: &AppHandle, first: First, wish: Wish) -> Result<(), Box<dyn std::e
     tray_host::watch(app);
     tauri::async_runtime::spawn(daemon::follow(app.clone()));
     let clicked = app.clone();
-    notify::on_click(move |kind| come_for(&clicked, Some(Matter::Alert { kind })));
+    notify::on_click(move |click| clicked_on(&clicked, click));
     let later = app.clone();
     first.hear(move |wish| fulfil(&later, wish))?;
     match wish {
@@ -93,6 +94,16 @@ fn post_owed_notices(app: &AppHandle) {
         let notice = face::notice::notice(Some(&snapshot), &kind, tray.is_simulated(), &tray.words());
         let refused = app.clone();
         notify::post(&kind, &notice, move |why| note(&refused, &why));
+    }
+}
+
+/// A notification brings what it told of. Its button does the same, and asks for what it says.
+fn clicked_on(app: &AppHandle, click: notify::Click) {
+    let notify::Click { kind, deed } = click;
+    come_for(app, Some(Matter::Alert { kind }));
+    if let Some(ask) = deed {
+        let app = app.clone();
+        tauri::async_runtime::spawn(async move { answer::act(&app, Act::Ask(vec![ask])).await });
     }
 }
 

@@ -13,6 +13,9 @@ import type {
   Request,
   Setting,
   Snapshot,
+  Upgrade,
+  UpgradeEnd,
+  Versions,
   View,
   Watched,
   WatchedRunner,
@@ -45,7 +48,7 @@ export function demo(search: string): Backend {
   const snapshotIn = (view: View): Snapshot | undefined =>
     view.link.state === 'live' ? view.link.snapshot : undefined;
 
-  function request(request: Request): Answer {
+  async function request(request: Request): Promise<Answer> {
     const snapshot = snapshotIn(scene.view);
     if (!snapshot) return failed('daemon-away', 'The daemon cannot be reached, so nothing was changed.', '');
     switch (request.verb) {
@@ -105,11 +108,58 @@ export function demo(search: string): Backend {
         });
         return ended('changed');
       case 'check-releases':
+        change((view) => {
+          const versions = snapshotIn(view)?.versions;
+          if (versions) Object.assign(versions, { checked_at: ago(0), unreachable: null });
+        });
         return ended('planned');
       case 'upgrade':
+        if (snapshot.versions?.install === 'manual')
+          return failed('install-manual', '/usr/local/bin/ollama was built or unpacked by hand, and is not replaced; nothing was changed', 'replace it the way it was made');
+        return exchange('upgrade', request.to ?? '0.24.0');
       case 'rollback':
-        return ended('proven');
+        if (!request.set_database_aside && snapshot.versions?.kept.some((kept) => kept.database))
+          return failed('rollback-database', '0.22.1 can not go on with the current settings and chats: they have the form 14, it knows 12; nothing was changed', '');
+        if (request.dry_run)
+          return {
+            answer: 'ended',
+            ending: {
+              outcome: 'planned',
+              settings: [],
+              steps: ['stop Ollama through Ollama.app, wait until port 11434 is free', 'move /Applications/Ollama.app to ~/Library/Application Support/dev.stablehand/versions/0.24.0', 'start 0.22.1 through Ollama.app', 'prove 0.22.1: version, settings in force, command line, one generation'],
+            },
+          };
+        return exchange('rollback', request.to ?? '0.22.1');
     }
+  }
+
+  /** Another version takes the place of the present one, in a few pictures. */
+  async function exchange(goal: 'upgrade' | 'rollback', to: string): Promise<Answer> {
+    const show = (deed: (versions: Versions) => void) =>
+      change((view) => {
+        const versions = snapshotIn(view)?.versions;
+        if (versions) deed(versions);
+      });
+    const from = String(snapshotIn(scene.view)?.versions?.installed);
+    for (const more of [
+      { step: 'download', index: 1, done_bytes: 71e6, of_bytes: 190e6 },
+      { step: 'download', index: 1, done_bytes: 166e6, of_bytes: 190e6 },
+      { step: 'prove', index: 14 },
+    ] satisfies Partial<Upgrade>[]) {
+      show((versions) => (versions.running = running({ goal, from, to, ...more })));
+      await new Promise((done) => setTimeout(done, 1000));
+    }
+    show((versions) =>
+      Object.assign(versions, {
+        installed: to,
+        newer: goal === 'rollback',
+        pin: goal === 'rollback' ? to : null,
+        running: null,
+        last: upgradeEnd({ goal, from, to, at: ago(0) }),
+        kept: [{ version: from, at: '~/kept', since: ago(0), database: false }],
+      } satisfies Partial<Versions>),
+    );
+    return ended('proven');
   }
 
   function settings(request: Extract<Request, { verb: 'settings' }>, snapshot: Snapshot): Answer {
@@ -187,6 +237,7 @@ export function demo(search: string): Backend {
         return { answer: 'done' };
       case 'allow-notifications':
       case 'open-config':
+      case 'open-system-settings':
       case 'hide':
         return { answer: 'done' };
     }
@@ -419,6 +470,69 @@ function scene(seen: Watched | null, more: Partial<Snapshot> = {}, history = pas
   };
 }
 
+const NOTES = `## What's Changed
+* Models that were quantised with the new recipe load in half the time on Apple silicon
+* \`ollama ps\` shows the context of each model
+* A prompt that is longer than the context is cut at a message, never inside of one
+* Fixed a server that did not answer after its computer had slept
+
+## New Contributors
+* A person and another one made their first contribution`;
+
+function versions(more: Partial<Versions> = {}): Versions {
+  return {
+    installed: '0.33.0',
+    install: 'app',
+    latest: { version: '0.33.0', published: ago(86_400 * 9), notes: NOTES, size_bytes: 187_400_000, prerelease: false },
+    newer: false,
+    checked_at: ago(5040),
+    unreachable: null,
+    pin: null,
+    kept: [],
+    running: null,
+    last: null,
+    checks: true,
+    ...more,
+  };
+}
+
+const newer = (more: Partial<Versions> = {}): Versions =>
+  versions({
+    installed: '0.22.1',
+    latest: { version: '0.24.0', published: ago(86_400 * 2), notes: NOTES, size_bytes: 187_400_000, prerelease: false },
+    newer: true,
+    ...more,
+  });
+
+function running(more: Partial<Upgrade> = {}): Upgrade {
+  return {
+    goal: 'upgrade',
+    from: '0.22.1',
+    to: '0.24.0',
+    step: 'download',
+    words: 'download https://github.com/ollama/ollama/releases/download/v0.24.0/Ollama-darwin.zip (188 MB)',
+    index: 1,
+    of: 16,
+    done_bytes: null,
+    of_bytes: null,
+    undoing: null,
+    ...more,
+  };
+}
+
+function upgradeEnd(more: Partial<UpgradeEnd> = {}): UpgradeEnd {
+  return { goal: 'upgrade', from: '0.22.1', to: '0.24.0', end: 'committed', failure: null, at: ago(95), measured: null, ...more };
+}
+
+/** Nothing runs, and this is known of versions. */
+function versioned(known: Versions, more: Partial<Snapshot> = {}): Scene {
+  const made = scene(watched([runner(QWEN, judged('idle', 'idle', 240))]), { versions: known, ...more });
+  live(made).server.version = known.installed;
+  return made;
+}
+
+const KEPT = { version: '0.22.1', at: '~/Library/Application Support/dev.stablehand/versions/0.22.1', since: ago(95), database: false };
+
 const QWEN = 'qwen3.6:35b-a3b-q4_K_M';
 const client = (program: string, pid: number, connections: number, oldest_s: number) => ({
   program,
@@ -439,6 +553,7 @@ function calm(): Scene {
       { queue: { at_least: 2, at_most: 3, clients: [client('bot-b', 5538, 1, 46), client('Terminal', 801, 1, 12), client('bot-a', 5540, 2, 41)] } },
     ),
     {
+      versions: versions(),
       runners: [
         { pid: 5495, kind: 'llama-server', model: QWEN, slots: 1, forced: 'qwen35moe: Ollama works on one request at a time with models of this architecture, whatever the setting says' },
       ],
@@ -578,6 +693,63 @@ export const SCENES: Record<string, () => Scene> = {
     made.view.matter = { matter: 'alert', kind: 'drift' };
     return made;
   },
+  'new-version': () => versioned(newer()),
+  downloading: () => versioned(newer({ running: running({ done_bytes: 83_100_000, of_bytes: 187_400_000 }) })),
+  upgrading: () =>
+    versioned(newer({ running: running({ step: 'move-in', index: 12, words: 'move it' }) }), {
+      server: { ...server('upgrading', 2, 'Ollama is being exchanged'), version: { unknown: 'nothing answers' } },
+    }),
+  undoing: () =>
+    versioned(newer({ running: running({ step: 'move-old-back', index: 2, of: 6, undoing: 'it does not answer' }) }), {
+      server: { ...server('upgrading', 40, 'Ollama is being exchanged'), version: { unknown: 'nothing answers' } },
+    }),
+  upgraded: () =>
+    versioned(
+      newer({
+        installed: '0.24.0',
+        newer: false,
+        kept: [KEPT, { ...KEPT, version: '0.21.0', since: ago(86_400 * 30), database: true }],
+        last: upgradeEnd({
+          measured: { model: 'smollm:135m', before_millitokens_per_s: 101_300, after_millitokens_per_s: 84_200, before_load_ms: 840, after_load_ms: 1210 },
+        }),
+      }),
+    ),
+  undone: () =>
+    versioned(
+      newer({
+        last: upgradeEnd({
+          end: 'undone',
+          failure: failure('not-proved-silent', 'upgrade to 0.24.0: prove failed, because it does not answer; 0.22.1 is put back', 'stay on 0.22.1 with `stablehand pin 0.22.1`, or choose another version with --to'),
+        }),
+      }),
+    ),
+  'app-management': () =>
+    versioned(
+      newer({
+        last: upgradeEnd({
+          end: 'undone',
+          failure: failure('app-management', 'upgrade to 0.24.0: move-out failed, because macOS did not let Stablehand change /Applications/Ollama.app (App Management); 0.22.1 is put back', 'allow Stablehand in System Settings > Privacy & Security > App Management, then try again; it starts anew before it does'),
+        }),
+      }),
+    ),
+  pinned: () => versioned(newer({ pin: '0.22.1', kept: [{ ...KEPT, version: '0.21.0', database: true }] })),
+  'came-for-versions': () => {
+    const made = calm();
+    made.view.matter = { matter: 'versions' };
+    return made;
+  },
+  'by-hand': () => versioned(newer({ install: 'manual' })),
+  'database-newer': () => versioned(newer({ installed: '0.24.0', newer: false, kept: [{ ...KEPT, database: true }] })),
+  unreachable: () =>
+    versioned(
+      versions({
+        latest: null,
+        newer: { unknown: 'the releases were not read' },
+        checked_at: null,
+        checks: false,
+        unreachable: failure('releases-offline', 'the releases of Ollama could not be read: no network; nothing was changed', 'check the network, then try again; a mirror can be named as `releases` in the configuration'),
+      }),
+    ),
   simulated: () => {
     const made = calm();
     live(made).simulated = '/tmp/world';

@@ -81,7 +81,11 @@ dry_run: boolean, } | { "what": "start-daemon" } | { "what": "stop-daemon" } | {
 /**
  * All of them.
  */
-choices: Choices, } | { "what": "allow-notifications" } | { "what": "dismiss" } | { "what": "open-config" } | { "what": "hide" };
+choices: Choices, } | { "what": "allow-notifications" } | { "what": "dismiss" } | { "what": "open-config" } | { "what": "open-system-settings", 
+/**
+ * Which.
+ */
+page: SystemSettings, } | { "what": "hide" };
 
 /**
  * What a person chose for the face alone. It is kept by the tray.
@@ -383,7 +387,7 @@ evictions: Array<string>, };
 /**
  * What a person came for.
  */
-export type Matter = { "matter": "stop-daemon" } | { "matter": "alert", 
+export type Matter = { "matter": "stop-daemon" } | { "matter": "versions" } | { "matter": "alert", 
 /**
  * Its kind.
  */
@@ -875,7 +879,7 @@ forced?: string | null, };
 export type Server = { 
 /**
  * One of `looking`, `down`, `coming-up`, `up`, `silent`, `blocked`, `planning`, `preparing`, `stopping`,
- * `starting`, `proving`, `gave-up`.
+ * `starting`, `proving`, `gave-up`, `upgrading`.
  */
 state: string, 
 /**
@@ -1049,6 +1053,12 @@ words: string,
  * 1 for the first attempt.
  */
 attempt: number, };
+
+/**
+ * A page of the system's settings that a person may have to change something on. There is no other way to have
+ * something opened.
+ */
+export type SystemSettings = "app-management";
 
 /**
  * What stands beside the icon.

@@ -38,6 +38,7 @@ function markOf(kind: string): Happening['mark'] {
       return 'alert';
     case 'kill':
     case 'restart':
+    case 'upgrade':
       return 'deed';
     default:
       return 'plain';

@@ -6,6 +6,7 @@ import { figure, list } from './known';
 import { age_s, type Moment } from './moment';
 import { judgedFor_s, nameOf } from './runner';
 import { troubles } from './trouble';
+import { runningOf } from './versions';
 
 /** The stable as it is drawn: a shape before it is a colour. */
 export type Shape = 'open' | 'busy' | 'mending' | 'barred' | 'dark' | 'asking';
@@ -55,6 +56,13 @@ function live(snapshot: Snapshot, moment: Moment, speech: Speech): Headline {
   const age = age_s(server.since, moment);
   const forAge = age === undefined ? [] : [say('now.for', { duration: speech.duration(age) })];
 
+  const upgrade = snapshot.versions?.running;
+  if (upgrade && (server.state === 'upgrading' || snapshot.work?.origin === 'upgrade')) {
+    // The card shows the steps in full; until the server stops, what it does is what matters here.
+    const { title, step, part } = runningOf(upgrade, speech);
+    return { shape: 'mending', tone: 'work', title, details: step, progress: part, told: title };
+  }
+
   if (snapshot.work !== null && snapshot.work !== undefined) {
     const { goal, origin, step } = snapshot.work;
     const number = { index: speech.number(step.index), of: speech.number(step.of) };
@@ -89,6 +97,7 @@ function live(snapshot: Snapshot, moment: Moment, speech: Speech): Headline {
     case 'stopping':
     case 'starting':
     case 'proving':
+    case 'upgrading':
       return plain('mending', 'work', stateTitle, forAge, null);
     default:
       return plain('asking', 'off', stateTitle, forAge);

@@ -41,8 +41,8 @@ export function failures(view: View, speech: Speech): Trouble[] {
 }
 
 export function troubles(snapshot: Snapshot, moment: Moment, speech: Speech): Trouble[] {
-  // While Ollama is being restarted, what is seen of it is the restart.
-  if (snapshot.work) return ofConfig(snapshot, speech);
+  // While Ollama is being restarted or exchanged, what is seen of it is that.
+  if (snapshot.work || snapshot.server.state === 'upgrading') return ofConfig(snapshot, speech);
   const runners = list(snapshot.watched?.runners).flatMap((runner) => ofRunner(runner, snapshot, moment, speech));
   runners.sort((a, b) => Number(b.stops) - Number(a.stops));
   const server = ofServer(snapshot, moment, speech);

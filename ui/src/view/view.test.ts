@@ -10,6 +10,7 @@ import { models } from './models';
 import type { Moment } from './moment';
 import { queue } from './queue';
 import { failures, troubles } from './trouble';
+import { isAbout, pinned, plainNotes, versionsCard, type Card } from './versions';
 
 await Promise.all([learn('en'), learn('ko')]);
 const english = speech('en', 'UTC');
@@ -385,6 +386,122 @@ describe('settings', () => {
   });
 });
 
+describe('versions', () => {
+  const card = (state: string, words = english, matter: View['matter'] = null): Card => {
+    const made = versionsCard(snapshot(state), matter, now(), words);
+    if (!made) throw new Error(`${state} has no card`);
+    return made;
+  };
+
+  test('a new version comes first, with its size, its day and the deed', () => {
+    const made = card('new-version');
+    expect(made).toMatchObject({ first: true, installed: ['0.22.1', 'Ollama.app'], lines: [], running: undefined });
+    expect(made.news?.title).toBe('0.24.0 is out');
+    expect(made.news?.facts[0]).toBe('188 MB to download');
+    expect(made.news?.deed).toEqual({
+      words: 'Upgrade',
+      ask: {
+        what: 'request',
+        request: { verb: 'upgrade', to: '0.24.0', prerelease: false, downgrade: false, measure: false, dry_run: false },
+      },
+    });
+  });
+
+  test('up to date is one line below the rest, unless a person came for it', () => {
+    expect(card('prefill')).toMatchObject({ first: false, news: undefined });
+    expect(card('prefill').lines).toEqual([expect.stringMatching(/^Up to date · checked /)]);
+    expect(card('prefill', english, { matter: 'versions' }).first).toBe(true);
+    expect(isAbout({ matter: 'alert', kind: 'new-version' })).toBe(true);
+    expect(isAbout({ matter: 'alert', kind: 'hung' })).toBe(false);
+    expect(versionsCard(snapshot('idle'), null, now(), english)).toBeUndefined();
+  });
+
+  test('what can not be known is said with its reason', () => {
+    expect(card('unreachable').lines).toEqual([
+      expect.stringMatching(/could not be read.*no network.*check the network/),
+      expect.stringContaining('by itself'),
+    ]);
+    const unknown = snapshot('new-version');
+    Object.assign(unknown.versions ?? {}, { newer: { unknown: 'a build of its own' }, installed: { unknown: 'no Info.plist' } });
+    const made = versionsCard(unknown, null, now(), english);
+    expect(made?.installed[0]).toBe('unknown: no Info.plist');
+    expect(made?.lines[0]).toContain('a build of its own');
+    expect(made?.news).toBeUndefined();
+  });
+
+  test('a download is measured in bytes, other steps in their number', () => {
+    expect(card('downloading').running).toEqual({
+      title: 'Upgrading to 0.24.0',
+      step: ['Downloading 0.24.0', 'step 1 of 16', '84 of 188 MB'],
+      undoing: '',
+      part: 83_100_000 / 187_400_000,
+    });
+    expect(card('upgrading').running).toMatchObject({ part: null, step: ['Moving 0.24.0 in', 'step 12 of 16'] });
+    // Nothing else is offered meanwhile.
+    expect(card('downloading')).toMatchObject({ news: undefined, lines: [], kept: [], result: undefined });
+  });
+
+  test('going back says what is put back, and why', () => {
+    expect(card('undoing').running).toMatchObject({ title: 'Putting 0.22.1 back', undoing: 'Going back, because: it does not answer' });
+    expect(card('undoing', korean).running?.title).toBe('0.22.1 버전을 되살리는 중');
+  });
+
+  test('a step that this page does not know is shown in the daemon’s words', () => {
+    const seen = snapshot('upgrading');
+    Object.assign(seen.versions?.running ?? {}, { step: 'levitate', words: 'let it {float}' });
+    expect(versionsCard(seen, null, now(), english)?.running?.step[0]).toBe('let it {float}');
+  });
+
+  test('the end is told: proved and measured, or undone with its reason and what to do', () => {
+    const good = card('upgraded').result;
+    expect(good).toMatchObject({ good: true, title: '0.24.0 is in place and proved' });
+    expect(good?.words).toEqual([
+      'smollm:135m: 101.3 tokens/s before, 84.2 now · loaded in 0.8\u00a0s before, in 1.2\u00a0s now',
+      '0.24.0 is slower by 17% here.',
+    ]);
+    const undone = card('undone').result;
+    expect(undone).toMatchObject({ good: false, title: 'The upgrade to 0.24.0 was undone: 0.22.1 is in place', deed: undefined });
+    expect(undone?.words).toHaveLength(2);
+  });
+
+  test('a refusal of App Management offers the page on which it is allowed', () => {
+    expect(card('app-management').result?.deed).toEqual({
+      words: 'Open App Management',
+      ask: { what: 'open-system-settings', page: 'app-management' },
+    });
+  });
+
+  test('a pin is shown with what it keeps away, and keeps the card back', () => {
+    const made = card('pinned');
+    expect(made.first).toBe(false);
+    expect(pinned(made, english)).toBe('Stays on 0.22.1, though 0.24.0 is out');
+    expect(pinned({ ...made, news: undefined }, english)).toBe('Stays on 0.22.1');
+  });
+
+  test('an install that is not ours to change is told how, and nothing is done', () => {
+    const request = card('by-hand').news?.deed;
+    expect(request?.words).toBe('How to upgrade');
+    expect(request?.ask).toMatchObject({ request: { dry_run: true } });
+  });
+
+  test('old versions: the last in use first, the installed one never, none twice', () => {
+    expect(card('upgraded').kept.map((kept) => kept.version)).toEqual(['0.22.1', '0.21.0']);
+    const seen = snapshot('upgraded');
+    const kept = seen.versions?.kept ?? [];
+    if (kept[0]) kept.push({ ...kept[0] }, { ...kept[0], version: '0.24.0' });
+    expect(versionsCard(seen, null, now(), english)?.kept.map((one) => one.version)).toEqual(['0.22.1', '0.21.0']);
+  });
+
+  test('marks of a page’s text are taken out of notes, and nothing else', () => {
+    expect(plainNotes('## What\r\n* a*b\n  - #5 by @x\n\n\n\nend ')).toBe('What\n• a*b\n  • #5 by @x\n\nend');
+  });
+
+  test('while the server is down for it, the headline is the upgrade; before, it is the server’s work', () => {
+    expect(headline(view('upgrading'), now(), english)).toMatchObject({ shape: 'mending', title: 'Upgrading to 0.24.0' });
+    expect(headline(view('downloading'), now(), english).title).toBe('Ollama is ready');
+  });
+});
+
 describe('events', () => {
   test('the newest stands first; without a past, the alerts of the snapshot', () => {
     const told = events(SCENES['hung']?.().past, undefined, Date.now(), english);
@@ -412,6 +529,7 @@ test.each(Object.keys(SCENES))('%s is drawn in both languages without a hole', (
             models(seen, now(), words).slice(4),
             fields(seen, {}, words),
             events(scene.past, seen, Date.now(), words),
+            versionsCard(seen, null, now(), words),
           ]
         : []),
     ];
