@@ -25,6 +25,7 @@ mod intake;
 mod keys;
 mod listening;
 mod looking;
+mod malformed;
 mod metrics;
 mod queue;
 mod relay;

@@ -3,6 +3,7 @@
 
 use crate::callers::Ends;
 use crate::front::Front;
+use crate::malformed::Spoken;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -226,7 +227,7 @@ async fn http1(stream: TcpStream, ends: Arc<Ends>, front: Arc<Front>, mut phase:
         .max_headers(HEADERS_AT_MOST)
         .max_header_size(bounds.head_bytes)
         .auto_date_header(false)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Spoken::new(stream)), service);
     let ended = tokio::select! {
         ended = &mut connection => ended,
         () = Phase::leaves_open(&mut phase) => {
@@ -237,7 +238,7 @@ async fn http1(stream: TcpStream, ends: Arc<Ends>, front: Arc<Front>, mut phase:
     if let Err(error) = &ended {
         tracing::debug!(%error, %peer, "a connection ended");
     }
-    linger(connection.into_parts().io.into_inner()).await;
+    linger(connection.into_parts().io.into_inner().into_inner()).await;
 }
 
 async fn http2(stream: TcpStream, ends: Arc<Ends>, front: Arc<Front>, mut phase: watch::Receiver<Phase>) {
