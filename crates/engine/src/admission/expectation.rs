@@ -37,8 +37,8 @@ impl Admission {
         let current = if model.running >= slots { each / 2 } else { Duration::ZERO };
         let own = (ahead + current) / slots;
 
-        let others = self.asking.iter().filter(|other| **other != number);
-        let others: Vec<&Model> = others.map(|other| &self.models[*other]).collect();
+        let others = self.seats.asked_for().filter(|other| *other != number);
+        let others: Vec<&Model> = others.map(|other| &self.models[other]).collect();
         let seats = self.limits.loaded_models.max(1);
         let in_memory = model.is_in_memory();
         let load = model.load.get().unwrap_or_default();

@@ -1,6 +1,7 @@
 //! The queue itself: what each event changes. Who is next is decided in [`super::seats`] and [`super::turns`].
 
 use super::estimate::Mean;
+use super::seats::{Seats, Standing};
 use super::table::Table;
 use super::turns::{Arrival, Opened, Turns};
 use super::{Costs, Effect, End, Event, Lane, Limits, Permit, Refusal, Scope, Start, Ticket, TicketId, Why};
@@ -20,8 +21,7 @@ pub struct Admission {
     pub(super) holds: BTreeMap<(Why, Scope), Option<Awake>>,
     /// Who gives up when.
     patience: BTreeSet<(Awake, TicketId)>,
-    /// Models for which somebody may have a turn.
-    pub(super) asking: BTreeSet<usize>,
+    pub(super) seats: Seats,
     /// Since when a model without a place in memory is asked for.
     pub(super) contended_since: Option<Awake>,
     /// Until when an idle model is kept for a request that may follow.
@@ -40,6 +40,8 @@ pub(super) struct Model {
     pub(super) slots: Option<u32>,
     pub(super) running: u32,
     pub(super) around: u32,
+    /// Its limit.
+    pub(super) at_most: Option<u32>,
     /// Holds of this model alone.
     pub(super) holds: u32,
     /// Since when it is in memory, its loading not counted.
@@ -50,6 +52,8 @@ pub(super) struct Model {
     pub(super) passed_over_since: Option<Awake>,
     pub(super) service: Mean,
     pub(super) load: Mean,
+    /// As the seats know it.
+    pub(super) standing: Standing,
 }
 
 /// Whether a model is in the server's memory, as far as is known.
@@ -77,6 +81,12 @@ pub(super) enum Memory {
 pub(super) struct Client {
     pub(super) waiting: usize,
     pub(super) running: u32,
+    /// Its limit.
+    at_most: Option<u32>,
+    /// It holds as many permits as it may.
+    parked: bool,
+    /// Service that it was charged for, by lane.
+    served_us: [u64; Lane::ALL.len()],
     /// Where it has an account.
     accounts: BTreeSet<(usize, Lane)>,
 }
@@ -156,6 +166,12 @@ impl Model {
     }
 }
 
+impl Client {
+    fn is_at_limit(&self) -> bool {
+        self.at_most.is_some_and(|at_most| self.running >= at_most)
+    }
+}
+
 impl Admission {
     /// An empty queue.
     pub fn new(limits: Limits) -> Self {
@@ -167,7 +183,7 @@ impl Admission {
             permits: BTreeMap::new(),
             holds: BTreeMap::new(),
             patience: BTreeSet::new(),
-            asking: BTreeSet::new(),
+            seats: Seats::default(),
             contended_since: None,
             lingers_until: None,
             waiting: 0,
@@ -204,8 +220,8 @@ impl Admission {
                 self.models[model].slots = slots;
                 self.tidy_model(model);
             }
-            Event::Loaded { models, asked } => self.note_loaded(&models, asked),
-            Event::Around { model, busy } => self.note_around(&model, busy),
+            Event::Loaded { models, asked } => self.note_loaded(now, &models, asked),
+            Event::Around { model, busy } => self.note_around(now, &model, busy),
             Event::Learnt { model, costs } => {
                 let model = self.model(&model);
                 costs.service.into_iter().for_each(|span| self.models[model].service.learn(span));
@@ -241,7 +257,18 @@ impl Admission {
         let known = self.models.find(name).is_some();
         let number = self.models.number(name);
         if !known {
+            self.models[number].at_most = self.limits.of_model(name).running;
             self.models[number].lanes.iter_mut().for_each(|lane| lane.set_quantum(self.limits.quantum));
+        }
+        number
+    }
+
+    fn client(&mut self, name: &Arc<str>) -> usize {
+        let known = self.clients.find(name).is_some();
+        let number = self.clients.number(name);
+        if !known {
+            self.clients[number].at_most = self.limits.of_client(name).running;
+            self.clients[number].parked = self.clients[number].is_at_limit();
         }
         number
     }
@@ -253,7 +280,7 @@ impl Admission {
         let patience = ticket.patience.or(self.limits.of_client(&ticket.client).patience);
         let request = Request {
             model: self.model(&ticket.model),
-            client: self.clients.number(&ticket.client),
+            client: self.client(&ticket.client),
             lane: ticket.lane,
             arrival: self.arrivals,
             arrived: now,
@@ -268,8 +295,10 @@ impl Admission {
     /// Puts a request among those who wait.
     fn queue(&mut self, now: Awake, id: TicketId, request: Request) {
         let Request { model, client, lane, arrival, gives_up, .. } = request;
-        let parked = self.is_at_limit(client);
-        if self.models[model].lanes[lane as usize].push(client, arrival, id, parked) == Opened::Account {
+        let Client { parked, served_us, .. } = self.clients[client];
+        let opened =
+            self.models[model].lanes[lane as usize].push(client, arrival, id, parked, served_us[lane as usize]);
+        if opened == Opened::Account {
             self.clients[client].accounts.insert((model, lane));
         }
         self.waiting += 1;
@@ -278,7 +307,7 @@ impl Admission {
             self.patience.insert((at, id));
         }
         self.requests.insert(id, request);
-        self.note_asking(now, model);
+        self.note(now, model);
     }
 
     /// Takes a request from among those who wait. Its account is closed by whoever is done with the request.
@@ -292,7 +321,7 @@ impl Admission {
         if let Some(at) = gives_up {
             self.patience.remove(&(at, id));
         }
-        self.note_asking(now, model);
+        self.note(now, model);
         Some(request)
     }
 
@@ -325,6 +354,7 @@ impl Admission {
         let Some(lane) = super::seats::next_lane(model, self.limits.ageing, now) else { return };
         let charged = model.service.get().unwrap_or(self.limits.quantum);
         let turns = &mut model.lanes[lane as usize];
+        turns.catch_up(self.limits.affinity, |client| self.clients[client].served_us[lane as usize]);
         let Some((client, id)) = turns.take(charged) else { return };
         turns.passed_over_since = None;
         model.passed_over_since = None;
@@ -343,6 +373,7 @@ impl Admission {
             (Found::Absent, None) => Start::Load,
             (Found::Absent, Some(other)) => {
                 self.models[other].memory = Memory::Gone { since: now };
+                self.note(now, other);
                 self.switches += 1;
                 Start::Switch { from: self.models.name(other) }
             }
@@ -362,7 +393,7 @@ impl Admission {
         }
         effects.push(Effect::Admit { ticket: id, permit, waited, start });
         self.park(now, client);
-        self.note_asking(now, number);
+        self.note(now, number);
     }
 
     /// A running request gives its permit back; `None` when its client has gone.
@@ -441,17 +472,13 @@ impl Admission {
 
     fn charge(&mut self, request: Request, charged: Duration, took: Duration) {
         let Request { model, client, lane, .. } = request;
-        self.models[model].lanes[lane as usize].ended(client, charged, took);
-        let at_most = self.limits.affinity;
-        for (other, of_lane) in &self.clients[client].accounts {
-            if *of_lane == lane && *other != model {
-                self.models[*other].lanes[lane as usize].charge(client, took, at_most);
-            }
-        }
+        let took_us = self.models[model].lanes[lane as usize].ended(client, charged, took);
+        let served_us = &mut self.clients[client].served_us[lane as usize];
+        *served_us = served_us.saturating_add(took_us);
     }
 
     fn done_with(&mut self, now: Awake, request: Request) {
-        self.note_asking(now, request.model);
+        self.note(now, request.model);
         self.tidy(request.model, request.lane);
     }
 
@@ -472,27 +499,28 @@ impl Admission {
         }
     }
 
-    fn is_at_limit(&self, client: usize) -> bool {
-        let limit = self.limits.of_client(&self.clients.name(client)).running;
-        limit.is_some_and(|limit| self.clients[client].running >= limit)
-    }
-
     /// Takes a client out of the turns while it holds as many permits as it may, and puts it in again.
     fn park(&mut self, now: Awake, client: usize) {
-        let parked = self.is_at_limit(client);
+        let parked = self.clients[client].is_at_limit();
+        if self.clients[client].parked == parked {
+            return;
+        }
+        self.clients[client].parked = parked;
         for (model, lane) in self.clients[client].accounts.iter().copied().collect::<Vec<_>>() {
             self.models[model].lanes[lane as usize].park(client, parked);
-            self.note_asking(now, model);
+            self.note(now, model);
         }
     }
 
-    fn note_asking(&mut self, now: Awake, number: usize) {
+    /// Brings the seats in line with a model of which anything has changed.
+    fn note(&mut self, now: Awake, number: usize) {
         let model = &mut self.models[number];
         model.note_who_waits(now);
-        if model.passed_over_since.is_some() {
-            self.asking.insert(number);
-        } else {
-            self.asking.remove(&number);
+        let standing =
+            Standing { seated: model.is_in_memory(), asked_for: model.best_lane().zip(model.passed_over_since) };
+        if standing != model.standing {
+            self.seats.change(number, model.standing, standing);
+            model.standing = standing;
         }
     }
 
@@ -527,7 +555,7 @@ impl Admission {
         self.holds.keys().any(|(_, scope)| *scope == Scope::All)
     }
 
-    fn note_loaded(&mut self, names: &[Arc<str>], asked: Awake) {
+    fn note_loaded(&mut self, now: Awake, names: &[Arc<str>], asked: Awake) {
         let seen: BTreeSet<usize> = names.iter().map(|name| self.model(name)).collect();
         for number in self.models.numbers() {
             let model = &mut self.models[number];
@@ -547,11 +575,12 @@ impl Admission {
                     Memory::Absent
                 }
             };
+            self.note(now, number);
             self.tidy_model(number);
         }
     }
 
-    fn note_around(&mut self, name: &Arc<str>, busy: u32) {
+    fn note_around(&mut self, now: Awake, name: &Arc<str>, busy: u32) {
         if busy == 0 && self.models.find(name).is_none() {
             return;
         }
@@ -562,15 +591,18 @@ impl Admission {
             Memory::Absent | Memory::Gone { .. } if busy > 0 => model.memory = Memory::Present,
             Memory::Absent | Memory::Gone { .. } | Memory::Loading { .. } | Memory::Present => {}
         }
+        self.note(now, number);
         self.tidy_model(number);
     }
 
     fn reload(&mut self, now: Awake, limits: Limits) {
         self.limits = limits;
         for model in self.models.numbers() {
+            self.models[model].at_most = self.limits.of_model(&self.models.name(model)).running;
             self.models[model].lanes.iter_mut().for_each(|lane| lane.set_quantum(self.limits.quantum));
         }
         for client in self.clients.numbers() {
+            self.clients[client].at_most = self.limits.of_client(&self.clients.name(client)).running;
             self.park(now, client);
         }
     }

@@ -13,6 +13,7 @@ use super::machine::{Admission, Model};
 use super::{Effect, Lane};
 use crate::time::Awake;
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The lane of this model whose turn it is: the one that was passed over the longest beyond the allowed time, else
@@ -21,6 +22,58 @@ pub(super) fn next_lane(model: &Model, ageing: Duration, now: Awake) -> Option<L
     let since = |lane: &Lane| model.lanes[*lane as usize].passed_over_since;
     let overdue = |lane: &Lane| since(lane).is_some_and(|since| now.since(since) >= ageing);
     Lane::ALL.into_iter().filter(overdue).min_by_key(since).or_else(|| model.best_lane())
+}
+
+/// How a model stands with the seats.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Standing {
+    /// It has one.
+    pub(super) seated: bool,
+    /// The best lane in which somebody may have a turn, and since when nobody has had one.
+    pub(super) asked_for: Option<(Lane, Awake)>,
+}
+
+/// All models that have a seat or want a turn, so that nobody looks at the others.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seats {
+    seated: BTreeSet<usize>,
+    by_age: BTreeSet<(Awake, usize)>,
+    by_lane: BTreeSet<(Lane, Awake, usize)>,
+}
+
+impl Seats {
+    pub(super) fn change(&mut self, number: usize, from: Standing, to: Standing) {
+        if to.seated {
+            self.seated.insert(number);
+        } else {
+            self.seated.remove(&number);
+        }
+        if from.asked_for == to.asked_for {
+            return;
+        }
+        if let Some((lane, since)) = from.asked_for {
+            self.by_age.remove(&(since, number));
+            self.by_lane.remove(&(lane, since, number));
+        }
+        if let Some((lane, since)) = to.asked_for {
+            self.by_age.insert((since, number));
+            self.by_lane.insert((lane, since, number));
+        }
+    }
+
+    /// Models for which somebody may have a turn, the one that has waited the longest first.
+    pub(super) fn asked_for(&self) -> impl Iterator<Item = usize> {
+        self.by_age.iter().map(|(_, number)| *number)
+    }
+
+    /// The same in the order in which they may take a seat: those that have waited for this long come first, the
+    /// longest first; then the best lane counts.
+    fn in_turn(&self, ageing: Duration, now: Awake) -> impl Iterator<Item = usize> {
+        let is_aged = move |since: Awake| now.since(since) >= ageing;
+        let aged = self.by_age.iter().take_while(move |(since, _)| is_aged(*since)).map(|(_, number)| *number);
+        let rest = self.by_lane.iter().filter(move |(_, since, _)| !is_aged(*since)).map(|(_, _, number)| *number);
+        aged.chain(rest)
+    }
 }
 
 /// What may be done next.
@@ -54,32 +107,27 @@ impl Admission {
     }
 
     fn next(&mut self, now: Awake) -> Next {
-        if self.asking.is_empty() {
-            self.contended_since = None;
-            return Next::Nothing(None);
-        }
         let seats = self.limits.loaded_models.max(1);
-        let busy = self.models.iter().filter(|(_, model)| model.is_busy()).count();
-        let all_busy = busy >= seats;
-
+        let all_busy = self.seated().filter(|(_, model)| model.is_busy()).count() >= seats;
         let contends = |number: &usize| {
             let model = &self.models[*number];
-            !model.is_busy() && (all_busy || !model.is_in_memory())
+            let has_no_seat = !model.is_busy() && (all_busy || !model.standing.seated);
+            has_no_seat && self.could_run(*number)
         };
-        let contender = self.first(now, contends);
+        let contender = self.seats.in_turn(self.limits.ageing, now).find(contends);
         self.contended_since = contender.map(|_| self.contended_since.unwrap_or(now));
-        let free = self.models.iter().filter(|(_, model)| model.is_in_memory()).count() < seats;
+        let free = self.seats.seated.len() < seats;
         let idle = if all_busy || free { None } else { self.idle_seat() };
         let yields = match contender {
             Some(contender) if idle.is_none() && !free => self.yielding(contender, all_busy, now),
             Some(_) | None => None,
         };
 
-        let goes_on = |number: &usize| {
-            let model = &self.models[*number];
-            model.is_in_memory() && Some(*number) != yields && (model.is_busy() || !all_busy)
+        let goes_on = |(number, model): &(usize, &Model)| {
+            Some(*number) != yields && (model.is_busy() || !all_busy) && self.could_run(*number)
         };
-        if let Some(model) = self.first(now, goes_on) {
+        let go_on = self.seated().filter(|(_, model)| model.standing.asked_for.is_some()).filter(goes_on);
+        if let Some((model, _)) = go_on.min_by_key(|(_, model)| self.rank(model, now)) {
             return Next::Seated(model);
         }
         let Some(contender) = contender.filter(|_| !all_busy) else { return Next::Nothing(None) };
@@ -96,10 +144,15 @@ impl Admission {
         }
     }
 
-    /// The first model among those that could use a slot now and for which this holds.
-    fn first(&self, now: Awake, holds: impl Fn(&usize) -> bool) -> Option<usize> {
-        let candidates = self.asking.iter().copied().filter(|number| self.could_run(*number) && holds(number));
-        candidates.min_by_key(|number| self.rank(*number, now))
+    /// Models in memory.
+    fn seated(&self) -> impl Iterator<Item = (usize, &Model)> {
+        self.seats.seated.iter().map(|number| (*number, &self.models[*number]))
+    }
+
+    /// The order of [`Seats::in_turn`].
+    fn rank(&self, model: &Model, now: Awake) -> Option<(Option<Lane>, Awake)> {
+        let (lane, since) = model.standing.asked_for?;
+        Some(((now.since(since) < self.limits.ageing).then_some(lane), since))
     }
 
     /// Whether a slot of this model is free for us.
@@ -108,50 +161,35 @@ impl Admission {
         model.holds == 0 && model.running < self.at_most(number)
     }
 
-    /// Models that have waited for long enough come first, the longest first; then the best lane counts.
-    fn rank(&self, number: usize, now: Awake) -> (Option<Lane>, Option<Awake>) {
-        let model = &self.models[number];
-        let aged = model.passed_over_since.is_some_and(|since| now.since(since) >= self.limits.ageing);
-        (if aged { None } else { model.best_lane() }, model.passed_over_since)
-    }
-
     /// Requests of ours that may run for this model at once.
     pub(super) fn at_most(&self, number: usize) -> u32 {
         let model = &self.models[number];
         let slots = model.slots.unwrap_or(self.limits.slots_while_unknown);
-        let set = self.limits.of_model(&self.models.name(number)).running.unwrap_or(u32::MAX);
-        slots.min(set).saturating_sub(model.around)
+        slots.min(model.at_most.unwrap_or(u32::MAX)).saturating_sub(model.around)
     }
 
     /// The model in memory that has been without work for the longest, with nobody to use it now.
     fn idle_seat(&self) -> Option<usize> {
-        let idle = |number: &usize| {
-            let model = &self.models[*number];
-            model.is_in_memory() && !model.is_busy() && !(self.asking.contains(number) && self.could_run(*number))
-        };
-        let numbers = self.models.iter().map(|(number, _)| number).filter(idle);
-        numbers.min_by_key(|number| self.models[*number].answered)
+        let idle = self.seated().filter(|(number, model)| {
+            !model.is_busy() && (model.standing.asked_for.is_none() || !self.could_run(*number))
+        });
+        idle.min_by_key(|(_, model)| model.answered).map(|(number, _)| number)
     }
 
     /// The seat that shall become free for the contender, if its time has come.
     fn yielding(&self, contender: usize, all_busy: bool, now: Awake) -> Option<usize> {
-        let seated = self.models.iter().filter(|(number, model)| {
-            *number != contender && if all_busy { model.is_busy() } else { model.is_in_memory() }
-        });
-        let seated: Vec<(usize, &Model)> = seated.collect();
-        let over = seated.iter().filter(|(_, model)| self.contended_for(model, now) >= self.limits.affinity);
+        let seated = || self.seated().filter(|(number, model)| *number != contender && (model.is_busy() || !all_busy));
+        let over = seated().filter(|(_, model)| self.contended_for(model, now) >= self.limits.affinity);
         // What goes around cannot be made to end, so it comes last.
         if let Some((number, _)) = over.min_by_key(|(_, model)| (model.around, model.seated_since)) {
-            return Some(*number);
+            return Some(number);
         }
         let wanted = self.models[contender].best_lane()?;
         let cost = self.models[contender].load.get().unwrap_or_default();
-        let lower = seated.iter().filter(|(_, model)| {
-            model.best_lane().is_some_and(|lane| lane > wanted)
-                && !self.is_loading(model)
-                && now.since(model.seated_since) >= cost
+        let lower = seated().filter(|(_, model)| {
+            model.best_lane() > Some(wanted) && !self.is_loading(model) && now.since(model.seated_since) >= cost
         });
-        lower.max_by_key(|(_, model)| (model.best_lane(), Reverse(model.seated_since))).map(|(number, _)| *number)
+        lower.max_by_key(|(_, model)| (model.best_lane(), Reverse(model.seated_since))).map(|(number, _)| number)
     }
 
     /// How long this model has been in memory while another one was asked for.

@@ -43,6 +43,8 @@ struct Account {
     place: u64,
     waiting: BTreeMap<Arrival, TicketId>,
     running: u32,
+    /// What it was charged for in this lane, here and elsewhere, when this account last took notice of it.
+    served_us: u64,
     /// The client holds as many permits as it may.
     parked: bool,
 }
@@ -89,7 +91,14 @@ impl Turns {
         Duration::from_micros(charged_us.saturating_sub(self.share_us))
     }
 
-    pub(super) fn push(&mut self, client: Client, arrival: Arrival, ticket: TicketId, parked: bool) -> Opened {
+    pub(super) fn push(
+        &mut self,
+        client: Client,
+        arrival: Arrival,
+        ticket: TicketId,
+        parked: bool,
+        served_us: u64,
+    ) -> Opened {
         if self.accounts.is_empty() {
             self.share_us = 0;
         }
@@ -100,6 +109,7 @@ impl Turns {
                 account.place = place;
             }
             if account.waiting.is_empty() {
+                account.served_us = served_us;
                 account.charged_us = account.charged_us.max(floor_us);
             }
             account.parked = parked;
@@ -130,25 +140,35 @@ impl Turns {
         taken.map(|ticket| (client, ticket))
     }
 
-    /// A request that ran has ended: what it was charged gives way to what it took.
-    pub(super) fn ended(&mut self, client: Client, charged: Duration, took: Duration) {
-        self.share_us = self.share_us.saturating_add(micros(took) / (self.active as u64).max(1));
+    /// A request that ran has ended: what it was charged gives way to what it took; that in microseconds.
+    pub(super) fn ended(&mut self, client: Client, charged: Duration, took: Duration) -> u64 {
+        let took_us = micros(took);
+        self.share_us = self.share_us.saturating_add(took_us / (self.active as u64).max(1));
         self.change(client, |account| {
             account.running = account.running.saturating_sub(1);
-            account.charged_us = account.charged_us.saturating_add(micros(took)).saturating_sub(micros(charged));
+            account.served_us = account.served_us.saturating_add(took_us);
+            account.charged_us = account.charged_us.saturating_add(took_us).saturating_sub(micros(charged));
         });
+        took_us
     }
 
-    /// Charges a client that waits here for what it had elsewhere, up to this much above the others.
-    pub(super) fn charge(&mut self, client: Client, took: Duration, at_most: Duration) {
-        if self.waiting_of(client) == 0 {
-            return;
-        }
+    /// Charges the client whose turn it is for what it has been served elsewhere meanwhile, as long as that makes it
+    /// another one's turn; nobody is put back by it further than this behind its share.
+    pub(super) fn catch_up(&mut self, at_most: Duration, served_us: impl Fn(Client) -> u64) {
         let ceiling_us = self.share_us.saturating_add(micros(at_most));
-        self.change(client, |account| {
-            let charged_us = account.charged_us.saturating_add(micros(took)).min(ceiling_us);
-            account.charged_us = account.charged_us.max(charged_us);
-        });
+        while let Some((_, _, client)) = self.order.first().copied() {
+            let total_us = served_us(client);
+            let elsewhere_us =
+                self.accounts.get(&client).map_or(0, |account| total_us.saturating_sub(account.served_us));
+            if elsewhere_us == 0 {
+                return;
+            }
+            self.change(client, |account| {
+                account.served_us = total_us;
+                let charged_us = account.charged_us.saturating_add(elsewhere_us).min(ceiling_us);
+                account.charged_us = account.charged_us.max(charged_us);
+            });
+        }
     }
 
     /// Takes a client out of the turns or puts it in again; what it could not use in between is not saved up.
@@ -235,4 +255,76 @@ impl Account {
 
 fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX / 4).min(u64::MAX / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const X: Client = 0;
+    const Y: Client = 1;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// Both wait with many requests.
+    fn busy() -> Turns {
+        let mut turns = Turns::default();
+        turns.set_quantum(seconds(1));
+        for at in 0..100 {
+            turns.push(X, at, TicketId(at), false, 0);
+            turns.push(Y, at, TicketId(at + 100), false, 0);
+        }
+        turns
+    }
+
+    /// Whose the next turns are, each of them so long.
+    fn next(turns: &mut Turns, count: usize, took: Duration) -> Vec<Client> {
+        let turn = |_| {
+            let (client, _) = turns.take(seconds(1)).unwrap();
+            turns.ended(client, seconds(1), took);
+            client
+        };
+        (0..count).map(turn).collect()
+    }
+
+    #[test]
+    fn a_client_at_its_limit_saves_nothing_up() {
+        let mut turns = busy();
+        turns.park(X, true);
+        assert_eq!(next(&mut turns, 10, seconds(20)), [Y; 10]);
+        turns.park(X, false);
+        let of_x = next(&mut turns, 10, seconds(20)).into_iter().filter(|client| *client == X).count();
+        assert!((5..=6).contains(&of_x), "half of the turns from now on, not the ten that it missed: {of_x}");
+    }
+
+    #[test]
+    fn service_elsewhere_counts_up_to_a_bound() {
+        let mut turns = busy();
+        turns.catch_up(seconds(10), |client| if client == X { 600_000_000 } else { 0 });
+        assert_eq!(next(&mut turns, 12, seconds(1))[..10], [Y; 10]);
+        turns.catch_up(seconds(10), |client| if client == X { 600_000_000 } else { 0 });
+        assert!(next(&mut turns, 4, seconds(1)).contains(&X), "told once");
+    }
+
+    #[test]
+    fn whoever_stops_waiting_is_forgotten_when_nobody_is_left_to_share_with() {
+        let mut turns = busy();
+        next(&mut turns, 9, seconds(5));
+        assert_eq!(turns.close_accounts(), []);
+        while !turns.is_empty() {
+            next(&mut turns, 1, seconds(5));
+        }
+        assert_eq!((turns.close_accounts(), turns.waiting(), turns.waiting_clients()), (vec![X, Y], 0, 0));
+    }
+
+    #[test]
+    fn another_quantum_changes_the_rounds_and_loses_nobody() {
+        let mut turns = busy();
+        next(&mut turns, 9, seconds(5));
+        turns.set_quantum(seconds(100));
+        let order = next(&mut turns, 191, seconds(5));
+        assert_eq!(order.iter().filter(|client| **client == X).count() + 5, 100);
+    }
 }

@@ -351,7 +351,11 @@ impl Ledger {
         for model in 0..MODELS {
             self.play(Act::Slots { model, slots: None });
         }
-        assert!(self.queue.requests.is_empty() && self.queue.permits.is_empty() && self.queue.asking.is_empty());
+        assert!(
+            self.queue.requests.is_empty()
+                && self.queue.permits.is_empty()
+                && self.queue.seats.asked_for().next().is_none()
+        );
         assert_eq!((self.queue.waiting, self.queue.clients.numbers().len()), (0, 0), "no client is remembered");
         let of_use = |model: &&ModelNow| model.loaded || model.costs != Costs::default();
         let snapshot = self.queue.snapshot(self.now);
