@@ -140,6 +140,18 @@ pub enum HereVerb {
     /// Let recovery act again on what it has given up, as far as its policy allows.
     #[command(after_help = "Example: stablehand recover\n\n`stablehand why` says what was given up, and why.")]
     Recover(DryRun),
+    /// Show the gateway's queue: who runs, who waits, and for how long yet.
+    #[command(after_help = "Example: stablehand queue --watch\n\n\
+                            stablehand queue drop 12\n\
+                            stablehand queue move 12 --lane interactive")]
+    Queue {
+        /// Go on showing every change.
+        #[arg(long)]
+        watch: bool,
+        /// What to do with it; without a word: show it.
+        #[command(subcommand)]
+        verb: Option<QueueVerb>,
+    },
     /// Explain what is going on, in words.
     #[command(after_help = "Example: stablehand why")]
     Why,
@@ -191,6 +203,32 @@ pub enum RunnerVerb {
         #[command(flatten)]
         dry_run: DryRun,
     },
+}
+
+/// What to do with the gateway's queue.
+#[derive(Debug, Subcommand)]
+pub enum QueueVerb {
+    /// Take a waiting request out; its client is told.
+    #[command(after_help = "Example: stablehand queue drop 12")]
+    Drop {
+        /// Its number.
+        id: u64,
+    },
+    /// Put a waiting request into another lane.
+    #[command(after_help = "Example: stablehand queue move 12 --lane interactive")]
+    Move {
+        /// Its number.
+        id: u64,
+        /// `interactive`, `agent` or `batch`.
+        #[arg(long)]
+        lane: String,
+    },
+    /// Send nothing more to Ollama until `queue resume`; what runs goes on.
+    #[command(after_help = "Example: stablehand queue pause")]
+    Pause,
+    /// Go on after `queue pause`.
+    #[command(after_help = "Example: stablehand queue resume")]
+    Resume,
 }
 
 /// What to do with desired settings.

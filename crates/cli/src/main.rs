@@ -10,6 +10,7 @@ mod arguments;
 mod demo;
 mod paint;
 mod quarantine;
+mod queue;
 mod text;
 mod verbs;
 mod versions;

@@ -361,7 +361,7 @@ fn line(out: &mut String, text: &str) {
 }
 
 /// Columns as wide as their widest cell, painted after measuring.
-fn table(rows: &[Vec<String>], paint: impl Fn(usize, usize, &str) -> String) -> String {
+pub fn table(rows: &[Vec<String>], paint: impl Fn(usize, usize, &str) -> String) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<_> = (0..columns).map(width).collect();

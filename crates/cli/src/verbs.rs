@@ -1,7 +1,8 @@
 //! Each verb: arguments in, request out, text or JSON to stdout.
 
 use crate::arguments::{
-    Arguments, DryRun, HereVerb, Quarantine, Restarting, RollingBack, RunnerVerb, SettingsVerb, Upgrading, Verb,
+    Arguments, DryRun, HereVerb, Quarantine, QueueVerb, Restarting, RollingBack, RunnerVerb, SettingsVerb, Upgrading,
+    Verb,
 };
 use crate::paint::Paint;
 use crate::versions::{self, Answer, Meter};
@@ -11,7 +12,9 @@ use stablehand_daemon::doctor::{self, Finding, Severity};
 use stablehand_daemon::installation::Report;
 use stablehand_daemon::quarantine::{self, State};
 use stablehand_daemon::{HistoryForm, Place, installation, server_log};
+use stablehand_protocol::client::gateway::{self, Gateway};
 use stablehand_protocol::client::{Client, ClientError};
+use stablehand_protocol::queue::QueueView;
 use stablehand_protocol::{Ending, Event, Failure, Outcome, Request, Setting, Snapshot};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -88,6 +91,7 @@ async fn at(place: &Place, voice: Voice, verb: HereVerb) -> Result<ExitCode, Fai
             ask(&client, voice, Request::Unload { model, dry_run }).await
         }
         HereVerb::Recover(DryRun { dry_run }) => ask(&client, voice, Request::Recover { dry_run }).await,
+        HereVerb::Queue { watch, verb } => queue(place, voice, watch, verb).await,
         HereVerb::Why => why(&client, voice).await,
         HereVerb::History { since, csv } => history(place, voice, &since, csv),
         HereVerb::Metrics => {
@@ -369,6 +373,54 @@ async fn runners(client: &Client, voice: Voice) -> Result<ExitCode, Failure> {
         print(&watched::page(snapshot.watched.as_ref(), voice.paint));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn queue(place: &Place, voice: Voice, watch: bool, verb: Option<QueueVerb>) -> Result<ExitCode, Failure> {
+    let gateway = Gateway::new(stablehand_gateway::socket(place.machine()));
+    let asked = match verb {
+        Some(QueueVerb::Drop { id }) => gateway.drop_request(id).await,
+        Some(QueueVerb::Move { id, lane }) => gateway.move_request(id, &lane).await,
+        Some(QueueVerb::Pause) => gateway.pause().await,
+        Some(QueueVerb::Resume) => gateway.resume().await,
+        None if watch => return watch_queue(&gateway, voice).await,
+        None => {
+            show_queue(&gateway.queue().await.map_err(gateway::failure)?, voice, Paint::Plain);
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    let done = asked.map_err(gateway::failure)?;
+    if voice.json {
+        print_json(&done);
+    } else {
+        print(&format!("{}\n", done.words));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn watch_queue(gateway: &Gateway, voice: Voice) -> Result<ExitCode, Failure> {
+    let mut changes = gateway.changes().await.map_err(gateway::failure)?;
+    loop {
+        tokio::select! {
+            changed = changes.next() => match changed.map_err(gateway::failure)? {
+                Some(view) => show_queue(&view, voice, voice.paint),
+                None => return Err(gateway::failure(ClientError::Broken("the gateway has ended".to_owned()))),
+            },
+            () = told_to_end() => return Ok(ExitCode::SUCCESS),
+        }
+    }
+}
+
+/// On a terminal the page is drawn over the last one, when there was one.
+fn show_queue(view: &QueueView, voice: Voice, over: Paint) {
+    if voice.json {
+        print_json(view);
+        return;
+    }
+    let clear = match over {
+        Paint::Coloured => "\x1b[H\x1b[2J",
+        Paint::Plain => "",
+    };
+    print(&format!("{clear}{}", crate::queue::page(view, voice.paint)));
 }
 
 async fn why(client: &Client, voice: Voice) -> Result<ExitCode, Failure> {

@@ -14,9 +14,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// How long a request waits for the name of the program that sent it.
-const LOOK_UP: Duration = Duration::from_millis(100);
+const LOOK_UP: Duration = Duration::from_millis(300);
 /// All processes are gone through at most this often.
-const WIDE_GAP: Duration = Duration::from_millis(500);
+const WIDE_GAP: Duration = Duration::from_millis(100);
 /// A longer name is cut off.
 const NAME_BYTES: usize = 64;
 
@@ -60,6 +60,8 @@ pub struct Programs {
 
 #[derive(Debug)]
 struct Question {
+    /// It was looked for in vain once.
+    again: bool,
     local_port: u16,
     peer: SocketAddr,
     told: oneshot::Sender<Option<Arc<str>>>,
@@ -78,18 +80,23 @@ impl Programs {
             return Some(known);
         }
         let (told, answer) = oneshot::channel();
-        self.asked.send(Question { local_port: ends.local.port(), peer: ends.peer, told }).ok()?;
+        self.asked.send(Question { again: false, local_port: ends.local.port(), peer: ends.peer, told }).ok()?;
         let program = tokio::time::timeout(LOOK_UP, answer).await.ok()?.ok()??;
         *ends.program.lock().unwrap_or_else(PoisonError::into_inner) = Some(program.clone());
         Some(program)
     }
 }
 
-/// One look answers all who have asked before it.
+/// One look answers all who have asked before it. Whom it does not find is looked for a second time, when all processes
+/// may be gone through again.
 async fn look_up(machine: Machine, mut questions: mpsc::UnboundedReceiver<Question>) {
     let mut connections = std::collections::HashMap::new();
     let mut asked = Vec::new();
-    while questions.recv_many(&mut asked, usize::MAX).await > 0 {
+    loop {
+        if asked.is_empty() && questions.recv_many(&mut asked, usize::MAX).await == 0 {
+            return;
+        }
+        let mut later = Vec::new();
         let ports: std::collections::BTreeSet<u16> = asked.iter().map(|question| question.local_port).collect();
         for port in ports {
             let mut looking =
@@ -109,8 +116,20 @@ async fn look_up(machine: Machine, mut questions: mpsc::UnboundedReceiver<Questi
             for question in here {
                 let of_it = seen.iter().find(|connection| is_same(connection.client_address, question.peer));
                 let program = of_it.and_then(|connection| connection.program.known());
+                if program.is_none() && !question.again {
+                    later.push(Question { again: true, ..question });
+                    continue;
+                }
                 // Whoever asked may have gone.
                 let _ = question.told.send(program.map(|program| Arc::from(program.as_str())));
+            }
+        }
+        if !later.is_empty() {
+            tokio::time::sleep(WIDE_GAP).await;
+            asked = later;
+            // Those who have come since are looked for with them.
+            while let Ok(question) = questions.try_recv() {
+                asked.push(question);
             }
         }
     }
@@ -250,7 +269,7 @@ mod tests {
         let client = tokio::net::TcpStream::connect(local).await.unwrap();
         let ends = Ends::new(local, client.local_addr().unwrap(), false);
         let (told, answer) = oneshot::channel();
-        programs.asked.send(Question { local_port: local.port(), peer: ends.peer, told }).unwrap();
+        programs.asked.send(Question { again: false, local_port: local.port(), peer: ends.peer, told }).unwrap();
         assert!(answer.await.unwrap().is_some_and(|program| program.starts_with("stablehand")));
     }
 }

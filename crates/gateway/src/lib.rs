@@ -40,8 +40,15 @@ mod upstream;
 pub use gateway::Gateway;
 
 use stablehand_platform::machine::Machine;
+use stablehand_platform::paths::stablehand_files;
 use stablehand_protocol::Failure;
+use std::path::PathBuf;
 use tokio::signal::unix::{SignalKind, signal};
+
+/// The control socket of the gateway on a machine.
+pub fn socket(machine: &Machine) -> PathBuf {
+    stablehand_files(machine).gateway_socket
+}
 
 /// Runs the gateway until it is told to end (SIGTERM, SIGINT), or has left its addresses and served everybody.
 ///
