@@ -43,6 +43,8 @@ pub struct Place {
     pub uid: u32,
     /// The daemon's control socket.
     pub control_socket: PathBuf,
+    /// The gateway's.
+    pub gateway_socket: PathBuf,
     /// Our own socket: a second copy of this program talks to the first.
     pub own_socket: PathBuf,
     /// Held by the one copy that runs.
@@ -147,6 +149,7 @@ impl Place {
                     world,
                     uid,
                     control_socket: short_socket(uid, data.join("s")),
+                    gateway_socket: short_socket(uid, data.join("g")),
                     own_socket: short_socket(uid, data.join("tray.s")),
                     own_lock: data.join("tray.lock"),
                     choices_file: data.join("face.json"),
@@ -164,6 +167,7 @@ impl Place {
                     world,
                     uid,
                     control_socket: short_socket(uid, sockets.join("s")),
+                    gateway_socket: short_socket(uid, sockets.join("g")),
                     own_socket: short_socket(uid, sockets.join("tray.s")),
                     own_lock: state.join("tray.lock"),
                     choices_file: config.join("stablehand/face.json"),
@@ -263,6 +267,7 @@ mod tests {
         let xdg = |name: &str| Some(PathBuf::from(format!("/x/{name}")));
         let place = Place::of(System::Linux, None, 7, Path::new("/home/you"), &xdg);
         assert_eq!(place.control_socket, Path::new("/x/XDG_RUNTIME_DIR/stablehand/s"));
+        assert_eq!(place.gateway_socket, Path::new("/x/XDG_RUNTIME_DIR/stablehand/g"));
         assert_eq!(place.config_file, Path::new("/x/XDG_CONFIG_HOME/stablehand/config.toml"));
         let place = Place::of(System::MacOs, None, 7, Path::new("/Users/you"), &xdg);
         assert_eq!(place.control_socket, Path::new("/Users/you/Library/Application Support/dev.stablehand/s"));
@@ -270,5 +275,6 @@ mod tests {
         let place = Place::of(System::MacOs, None, 7, &long, &xdg);
         assert!(place.control_socket.starts_with("/tmp/stablehand-7"));
         assert_ne!(place.control_socket, place.own_socket);
+        assert_ne!(place.control_socket, place.gateway_socket);
     }
 }

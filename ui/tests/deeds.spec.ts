@@ -203,6 +203,33 @@ test('whoever comes for the versions finds them first', async ({ page }) => {
   await expect(page.getByText(/Up to date · checked 10:43/)).toBeVisible();
 });
 
+test('the gateway’s queue: who waits for what, one is dropped, one gets another lane, and it is paused', async ({ page }) => {
+  await open(page, 'gateway');
+  const queue = page.getByRole('region', { name: 'Queue' });
+  await expect(queue.getByRole('listitem')).toHaveCount(5);
+  await queue.getByRole('button', { name: '2 more' }).click();
+  await expect(queue.getByRole('listitem')).toHaveCount(7);
+  const drop = queue.getByRole('button', { name: 'Drop the request of bot-c for gemma4:26b-mxfp8' });
+  await drop.click();
+  await expect(drop).toHaveCount(0);
+  // What has just moved up is not what the finger was on its way to.
+  const next = queue.getByRole('button', { name: 'Drop the request of 봇-가' });
+  await next.click();
+  await expect(next).toBeVisible();
+  await page.clock.runFor(500);
+  await next.click();
+  await expect(next).toHaveCount(0);
+  const lane = queue.getByRole('combobox', { name: 'Lane of the request of nightly-index' });
+  await expect(lane).toHaveValue('batch');
+  await lane.selectOption('interactive');
+  await expect(lane).toHaveValue('interactive');
+  await queue.getByRole('button', { name: 'Pause' }).click();
+  const wrong = page.getByRole('region', { name: 'What is wrong' });
+  await expect(wrong).toContainText('The queue is paused');
+  await wrong.getByRole('button', { name: 'Go on' }).click();
+  await expect(wrong).toHaveCount(0);
+});
+
 test('the settings page: opened, changed and left by key', async ({ page }) => {
   await open(page, 'prefill');
   await page.getByRole('button', { name: 'Settings' }).press('Enter');

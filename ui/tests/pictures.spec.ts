@@ -11,6 +11,8 @@ for (const [state, language, colorScheme, width] of [
   ['new-version', 'en', 'dark', 380],
   ['downloading', 'ko', 'light', 320],
   ['undone', 'en', 'light', 380],
+  ['gateway', 'en', 'dark', 380],
+  ['gateway-held', 'ko', 'light', 320],
 ] as const) {
   test(`${state} looks as it should: ${language}, ${colorScheme}, ${width} px`, async ({ page }) => {
     await page.emulateMedia({ colorScheme });

@@ -3,7 +3,8 @@
 //! The tray is the page's way to the daemon and decides nothing on its behalf. What only the tray can do (it works
 //! without a daemon, too) stands beside what it passes on.
 
-use crate::{Ending, Failure, FoundOwner, Past, Request, Snapshot};
+use crate::queue::QueueView;
+use crate::{Ending, Failure, FoundOwner, Known, Past, Request, Snapshot};
 use serde::{Deserialize, Serialize};
 
 /// Name of the one event that the page listens to; its payload is a [`View`].
@@ -17,6 +18,9 @@ pub const COMMAND: &str = "ask";
 pub struct View {
     /// What there is to show.
     pub link: Link,
+    /// The gateway's queue, while a gateway runs; unknown when it runs and does not tell.
+    #[serde(default)]
+    pub queue: Option<Known<Box<QueueView>>>,
     /// The person's choices for this face.
     pub choices: Choices,
     /// What failed since the page was last seen (a menu item has no other place to say so), newest last.
@@ -124,6 +128,11 @@ pub enum Ask {
         /// What.
         request: Request,
     },
+    /// Something of the gateway's queue.
+    Queue {
+        /// What.
+        request: QueueRequest,
+    },
     /// The last while, for the charts and the list of events.
     History {
         /// How far back.
@@ -163,6 +172,29 @@ pub enum Ask {
     },
     /// Hide the popover.
     Hide,
+}
+
+/// What can be asked about the gateway's queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "types", derive(ts_rs::TS), ts(export_to = "protocol.ts"))]
+#[serde(tag = "verb", rename_all = "kebab-case")]
+pub enum QueueRequest {
+    /// Send nothing more to Ollama; what runs goes on.
+    Pause,
+    /// Go on.
+    Resume,
+    /// Take a waiting request out; its client gets an error.
+    Drop {
+        /// Its number.
+        id: u64,
+    },
+    /// Put a waiting request into another lane.
+    Move {
+        /// Its number.
+        id: u64,
+        /// `interactive`, `agent` or `batch`.
+        lane: String,
+    },
 }
 
 /// A page of the system's settings that a person may have to change something on. There is no other way to have

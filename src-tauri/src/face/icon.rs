@@ -32,8 +32,9 @@ pub fn icon(view: &View) -> Shape {
         Link::Connecting | Link::Absent => Shape::NoServer,
         Link::Reconnecting { .. } | Link::OtherVersion { .. } => Shape::Warning,
         Link::Live { snapshot } => match of_snapshot(snapshot) {
-            // What a person has not read yet is shown unless the server's own state is worse.
-            Shape::Well | Shape::Busy if !view.failures.is_empty() => Shape::Warning,
+            // What a person has not read yet, and a pause that may be forgotten, is shown unless the server's own state
+            // is worse.
+            Shape::Well | Shape::Busy if !view.failures.is_empty() || is_paused(view) => Shape::Warning,
             shape @ (Shape::Well
             | Shape::Busy
             | Shape::Warning
@@ -42,6 +43,12 @@ pub fn icon(view: &View) -> Shape {
             | Shape::NoServer) => shape,
         },
     }
+}
+
+/// Whether a person has paused the gateway's queue.
+pub fn is_paused(view: &View) -> bool {
+    let Some(Known::Is(queue)) = &view.queue else { return false };
+    queue.holds.iter().any(|hold| hold.why == "paused")
 }
 
 fn of_snapshot(snapshot: &Snapshot) -> Shape {
@@ -106,7 +113,7 @@ fn judgements(snapshot: &Snapshot) -> impl Iterator<Item = &Judged> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::face::testing::{judged, live, runner, snapshot, view, watched};
+    use crate::face::testing::{judged, live, queue, runner, snapshot, view, watched};
     use stablehand_protocol::Failure;
 
     #[test]
@@ -167,6 +174,18 @@ mod tests {
         let mut seen = live(down);
         seen.failures.push(Failure::new("x", "y", "z"));
         assert_eq!(icon(&seen), Shape::NoServer);
+    }
+
+    #[test]
+    fn a_pause_that_may_be_forgotten_shows_and_other_holds_end_by_themselves() {
+        for (holds, shape) in [(&["paused"][..], Shape::Warning), (&["restart"][..], Shape::Well)] {
+            let mut seen = live(snapshot());
+            seen.queue = Some(Known::Is(Box::new(queue(2, holds))));
+            assert_eq!(icon(&seen), shape, "{holds:?}");
+        }
+        let mut unknown = live(snapshot());
+        unknown.queue = Some(Known::unknown("it is silent"));
+        assert_eq!(icon(&unknown), Shape::Well);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use crate::face::icon::{self, Shape};
 use crate::face::words::Words;
-use stablehand_protocol::face::{Ask, Choices, Link, Matter, View};
+use stablehand_protocol::face::{Ask, Choices, Link, Matter, QueueRequest, View};
 use stablehand_protocol::{Known, Request, Snapshot, Upgrade, Versions, WatchedRunner};
 use std::collections::BTreeMap;
 
@@ -110,7 +110,7 @@ pub fn menu(view: &View, simulated: bool, words: &Words) -> Menu {
     }
     items.push(Item::Separator);
     match &view.link {
-        Link::Live { snapshot } => items.extend(of_daemon(snapshot, &view.choices, words)),
+        Link::Live { snapshot } => items.extend(of_daemon(snapshot, view, words)),
         Link::Absent => items.push(at_login(&view.choices, words)),
         Link::Connecting | Link::OtherVersion { .. } => {}
         Link::Reconnecting { .. } => {
@@ -133,7 +133,7 @@ pub fn menu(view: &View, simulated: bool, words: &Words) -> Menu {
     Menu(items)
 }
 
-fn of_daemon(snapshot: &Snapshot, choices: &Choices, words: &Words) -> Vec<Item> {
+fn of_daemon(snapshot: &Snapshot, view: &View, words: &Words) -> Vec<Item> {
     let mut items = vec![line("presets", words.say("menu.preset.title"))];
     let desired = Preset::of(snapshot);
     for preset in [Preset::Serial, Preset::OllamaDefaults, Preset::Custom] {
@@ -151,7 +151,7 @@ fn of_daemon(snapshot: &Snapshot, choices: &Choices, words: &Words) -> Vec<Item>
     }
     items.push(Item::Separator);
     items.extend(recover(snapshot, words));
-    items.push(at_login(choices, words));
+    items.push(at_login(&view.choices, words));
     let paused = snapshot.alerts_paused_until.is_some();
     items.push(Item::Toggle {
         id: "pause-alerts".to_owned(),
@@ -160,6 +160,9 @@ fn of_daemon(snapshot: &Snapshot, choices: &Choices, words: &Words) -> Vec<Item>
         act: request(Request::PauseAlerts { seconds: if paused { 0 } else { PAUSE_S } }),
     });
     items.push(Item::Separator);
+    if let Some(pause) = pause_queue(view, words) {
+        items.extend([pause, Item::Separator]);
+    }
     items.extend(models(snapshot, words));
     let restart = Request::Restart { take_over: false, dry_run: false };
     items.push(command("restart", words.say("menu.restart"), request(restart)));
@@ -207,6 +210,15 @@ fn recover(snapshot: &Snapshot, words: &Words) -> Option<Item> {
     let set = BTreeMap::from([("recovery.policy".to_owned(), if on { "alert" } else { "runner" }.to_owned())]);
     let act = request(Request::Configure { set });
     Some(Item::Toggle { id: "recover".to_owned(), text: words.say("menu.recover"), on, act })
+}
+
+/// The queue can be paused where a gateway keeps one.
+fn pause_queue(view: &View, words: &Words) -> Option<Item> {
+    view.queue.as_ref()?;
+    let on = icon::is_paused(view);
+    let request = if on { QueueRequest::Resume } else { QueueRequest::Pause };
+    let act = Act::Ask(vec![Ask::Queue { request }]);
+    Some(Item::Toggle { id: "pause-queue".to_owned(), text: words.say("menu.pause-queue"), on, act })
 }
 
 fn at_login(choices: &Choices, words: &Words) -> Item {
@@ -267,7 +279,7 @@ fn state_line(view: &View, words: &Words) -> String {
     match icon::icon(&View { failures: vec![], ..view.clone() }) {
         Shape::Well => words.say("menu.state.well"),
         Shape::Busy => words.say("menu.state.busy"),
-        Shape::Warning => warning_line(snapshot, words),
+        Shape::Warning => warning_line(view, snapshot, words),
         Shape::Stalled => match icon::hanging(snapshot) {
             Some(Some(model)) => words.fill("menu.state.stalled-model", &[("model", &model)]),
             Some(None) | None => words.say("menu.state.stalled-server"),
@@ -289,15 +301,23 @@ fn state_line(view: &View, words: &Words) -> String {
     }
 }
 
-fn warning_line(snapshot: &Snapshot, words: &Words) -> String {
+fn warning_line(view: &View, snapshot: &Snapshot, words: &Words) -> String {
     let troubles = snapshot.watched.iter().flat_map(|watched| {
         watched.server.iter().chain(watched.runners.iter().filter_map(|runner| runner.judged.as_ref()))
     });
     let trouble = troubles.into_iter().find(|judged| judged.trouble && !judged.said.words.is_empty());
     match trouble {
         Some(judged) => words.phrase(&judged.said),
+        None if icon::is_paused(view) => words.fill("menu.state.paused", &[("count", &waiting(view).to_string())]),
         None if icon::drifts(snapshot) => words.say("menu.state.drift"),
         None => words.say("menu.state.warning"),
+    }
+}
+
+fn waiting(view: &View) -> usize {
+    match &view.queue {
+        Some(Known::Is(queue)) => queue.waiting.len(),
+        Some(Known::Unknown { .. }) | None => 0,
     }
 }
 
@@ -374,7 +394,7 @@ fn shortened_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::face::testing::{judged, live, runner, running, setting, snapshot, versions, view, watched};
+    use crate::face::testing::{judged, live, queue, runner, running, setting, snapshot, versions, view, watched};
     use crate::face::words::Language;
     use stablehand_protocol::Failure;
 
@@ -548,6 +568,22 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_can_be_paused_and_says_so_until_it_goes_on() {
+        let with = |holds: &[&str]| {
+            let mut view = live(busy());
+            view.queue = Some(Known::Is(Box::new(queue(3, holds))));
+            english(&view)
+        };
+        let running = with(&[]);
+        let asked = |menu: &Menu| menu.act("pause-queue").cloned();
+        assert_eq!(asked(&running), Some(Act::Ask(vec![Ask::Queue { request: QueueRequest::Pause }])));
+        let paused = with(&["paused"]);
+        assert_eq!(asked(&paused), Some(Act::Ask(vec![Ask::Queue { request: QueueRequest::Resume }])));
+        assert_eq!(texts(&paused.0)[0], "The queue is paused; waiting: 3");
+        assert_eq!(asked(&english(&live(busy()))), None, "there is no gateway");
+    }
+
+    #[test]
     fn the_preset_is_read_from_what_is_desired() {
         let chosen = |values: [Option<&str>; 3]| {
             let mut snapshot = busy();
@@ -598,6 +634,9 @@ mod tests {
         let under_way = under_way.map(|running| Versions { running: Some(running), ..versions() });
         let current = Versions { newer: Known::Is(false), ..versions() };
         let unread = Versions { latest: None, ..versions() };
+        let mut paused = live(busy());
+        paused.queue = Some(Known::Is(Box::new(queue(1, &["paused"]))));
+        views.push(paused);
         for versions in [versions(), pinned, current, unread].into_iter().chain(under_way) {
             views.push(live(Snapshot { versions: Some(versions), ..busy() }));
         }

@@ -1,6 +1,7 @@
 //! Views to test with.
 
 use stablehand_protocol::face::{Choices, Link, View};
+use stablehand_protocol::queue::{QueueHold, QueueView, WaitingRequest};
 use stablehand_protocol::{
     Alert, Config, Judged, Known, Memory, Phrase, Queue, Recovery, Release, Server, Setting, Snapshot, Upgrade,
     Versions, Watched, WatchedRunner,
@@ -10,6 +11,7 @@ use std::collections::BTreeMap;
 pub fn view(link: Link) -> View {
     View {
         link,
+        queue: None,
         choices: Choices::default(),
         failures: vec![],
         matter: None,
@@ -123,6 +125,36 @@ pub fn setting(name: &str, desired: Option<&str>) -> Setting {
         meaning: String::new(),
         allowed: String::new(),
         caution: String::new(),
+    }
+}
+
+pub fn queue(waiting: u64, holds: &[&str]) -> QueueView {
+    let request = |id| WaitingRequest {
+        id,
+        model: "m:1b".to_owned(),
+        client: "bot".to_owned(),
+        lane: "agent".to_owned(),
+        path: "/api/chat".to_owned(),
+        waited_ms: 1000,
+        position: id,
+        expected_ms: None,
+    };
+    QueueView {
+        at: String::new(),
+        version: "0.1.0".to_owned(),
+        phase: "open".to_owned(),
+        listen: vec!["127.0.0.1:11434".to_owned()],
+        upstream: "127.0.0.1:11436".to_owned(),
+        holds: holds.iter().map(|why| QueueHold { why: (*why).to_owned(), model: None, left_ms: None }).collect(),
+        waiting: (1..=waiting).map(request).collect(),
+        waiting_at_most: 512,
+        running: vec![],
+        models: vec![],
+        switches: 0,
+        bodies_bytes: 0,
+        missing: vec![],
+        config_failure: None,
+        simulated: None,
     }
 }
 

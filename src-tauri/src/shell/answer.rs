@@ -4,7 +4,8 @@ use super::state::Tray;
 use super::{changed, come_for, on_main, window};
 use crate::face::menu::Act;
 use crate::{at_login, choices, command_line, notify, popover, service};
-use stablehand_protocol::face::{Answer, Ask, Choices, SystemSettings};
+use stablehand_protocol::client::gateway;
+use stablehand_protocol::face::{Answer, Ask, Choices, QueueRequest, SystemSettings};
 use stablehand_protocol::{Ending, Failure};
 use tauri::{AppHandle, Manager};
 
@@ -19,6 +20,7 @@ pub async fn answer(app: &AppHandle, ask: Ask) -> Answer {
             .await
             .map(|ending| Answer::Ended { ending: Box::new(ending) })
             .map_err(Failure::from),
+        Ask::Queue { request } => queue(&tray, request).await,
         Ask::History { since_s, points } => {
             tray.client.past(since_s, points).await.map(|past| Answer::Past { past }).map_err(Failure::from)
         }
@@ -42,6 +44,18 @@ pub async fn answer(app: &AppHandle, ask: Ask) -> Answer {
         }
     };
     done.unwrap_or_else(|failure| Answer::Failed { failure })
+}
+
+async fn queue(tray: &Tray, request: QueueRequest) -> Result<Answer, Failure> {
+    let gateway = &tray.gateway;
+    let done = match request {
+        QueueRequest::Pause => gateway.pause().await,
+        QueueRequest::Resume => gateway.resume().await,
+        QueueRequest::Drop { id } => gateway.drop_request(id).await,
+        QueueRequest::Move { id, lane } => gateway.move_request(id, &lane).await,
+    };
+    tray.poke_gateway.notify_one();
+    done.map(|_words| Answer::Done).map_err(gateway::failure)
 }
 
 /// Does what a menu item says. Its failures are kept for the page; the icon and the menu tell that there is one.

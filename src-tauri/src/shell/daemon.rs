@@ -47,6 +47,7 @@ async fn listen(app: &AppHandle, tray: &Tray) -> Result<Heard, ClientError> {
         let Some(snapshot) = snapshot else { return Err(ClientError::Broken("the daemon has ended".to_owned())) };
         let ours = snapshot.daemon_version == env!("CARGO_PKG_VERSION");
         tray.saw(Seen::Snapshot(Box::new(snapshot)));
+        tray.poke_gateway.notify_one();
         changed(app);
         if !ours {
             return Ok(Heard::OtherVersion);

@@ -4,6 +4,7 @@ mod answer;
 mod carrier;
 mod daemon;
 mod frames;
+mod gateway;
 mod icons;
 mod page;
 mod state;
@@ -50,6 +51,7 @@ fn begin(app: &AppHandle, first: First, wish: Wish) -> Result<(), Box<dyn std::e
     #[cfg(target_os = "linux")]
     tray_host::watch(app);
     tauri::async_runtime::spawn(daemon::follow(app.clone()));
+    tauri::async_runtime::spawn(gateway::follow(app.clone()));
     let clicked = app.clone();
     notify::on_click(move |click| clicked_on(&clicked, click));
     let later = app.clone();

@@ -6,8 +6,10 @@ use crate::link::{Connection, Moment, Seen};
 use crate::place::Place;
 use crate::popover::{self, Popover};
 use stablehand_protocol::client::Client;
+use stablehand_protocol::client::gateway::Gateway;
 use stablehand_protocol::face::{Choices, Link, Matter, Title, View};
-use stablehand_protocol::{Failure, Snapshot};
+use stablehand_protocol::queue::QueueView;
+use stablehand_protocol::{Failure, Known, Snapshot};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,8 +27,12 @@ pub struct Tray {
     pub place: Place,
     /// The way to the daemon.
     pub client: Client,
+    /// The way to the gateway.
+    pub gateway: Gateway,
     /// Wakes the task that follows the daemon out of its wait.
     pub poke: Notify,
+    /// Wakes the task that follows the gateway: it may have come, gone or changed.
+    pub poke_gateway: Notify,
     /// Whether somebody looks at numbers that change all the time.
     pub looked_at: watch::Sender<bool>,
     began: Instant,
@@ -36,6 +42,7 @@ pub struct Tray {
 #[derive(Debug)]
 struct Model {
     connection: Connection,
+    queue: Option<Known<Box<QueueView>>>,
     choices: Choices,
     words: Arc<Words>,
     failures: Vec<Failure>,
@@ -50,11 +57,14 @@ impl Tray {
         let choices = choices::read(&place);
         Self {
             client: Client::new(&place.control_socket),
+            gateway: Gateway::new(&place.gateway_socket),
             poke: Notify::new(),
+            poke_gateway: Notify::new(),
             looked_at: watch::Sender::new(shows_numbers(&choices)),
             began: Instant::now(),
             model: Mutex::new(Model {
                 connection: Connection::new(),
+                queue: None,
                 words: Arc::new(words(&choices)),
                 choices,
                 failures: vec![],
@@ -86,6 +96,7 @@ impl Tray {
         let model = self.model();
         View {
             link: model.connection.link().clone(),
+            queue: model.queue.clone(),
             choices: model.choices.clone(),
             failures: model.failures.clone(),
             matter: model.matter.clone(),
@@ -103,6 +114,14 @@ impl Tray {
     pub fn saw(&self, seen: Seen) {
         let now = Moment { since_start: self.now(), wall: jiff::Timestamp::now().to_string() };
         self.model().connection.step(&now, seen);
+    }
+
+    /// Takes in what was seen of the gateway's queue; whether that is news.
+    pub fn saw_queue(&self, queue: Option<Known<Box<QueueView>>>) -> bool {
+        let mut model = self.model();
+        let news = model.queue != queue;
+        model.queue = queue;
+        news
     }
 
     /// How long to wait before the daemon is tried again.

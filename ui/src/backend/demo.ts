@@ -10,6 +10,8 @@ import type {
   MemoryBound,
   Past,
   PastEvent,
+  QueueRequest,
+  QueueView,
   Request,
   Setting,
   Snapshot,
@@ -17,6 +19,7 @@ import type {
   UpgradeEnd,
   Versions,
   View,
+  WaitingRequest,
   Watched,
   WatchedRunner,
 } from '../protocol/protocol';
@@ -193,12 +196,35 @@ export function demo(search: string): Backend {
     };
   }
 
+  function ofQueue(request: QueueRequest): Answer {
+    change((view) => {
+      const queue = view.queue;
+      if (!queue || 'unknown' in queue) return;
+      switch (request.verb) {
+        case 'pause':
+          queue.holds.push({ why: 'paused' });
+          break;
+        case 'resume':
+          queue.holds = queue.holds.filter((hold) => hold.why !== 'paused');
+          break;
+        case 'drop':
+          queue.waiting = queue.waiting.filter((one) => one.id !== request.id);
+          break;
+        case 'move':
+          for (const one of queue.waiting) if (one.id === request.id) one.lane = request.lane;
+      }
+    });
+    return { answer: 'done' };
+  }
+
   async function answer(ask: Ask): Promise<Answer> {
     switch (ask.what) {
       case 'view':
         return { answer: 'view', view: scene.view };
       case 'request':
         return request(ask.request);
+      case 'queue':
+        return ofQueue(ask.request);
       case 'history':
         return { answer: 'past', past: scene.past };
       case 'install':
@@ -461,6 +487,7 @@ function scene(seen: Watched | null, more: Partial<Snapshot> = {}, history = pas
           ...more,
         },
       },
+      queue: null,
       choices: { language: null, title: 'off', at_login: true },
       failures: [],
       matter: null,
@@ -522,6 +549,53 @@ function running(more: Partial<Upgrade> = {}): Upgrade {
 
 function upgradeEnd(more: Partial<UpgradeEnd> = {}): UpgradeEnd {
   return { goal: 'upgrade', from: '0.22.1', to: '0.24.0', end: 'committed', failure: null, at: ago(95), measured: null, ...more };
+}
+
+const request = (id: number, client: string, waited_s: number, more: Partial<WaitingRequest> = {}): WaitingRequest => ({
+  id,
+  model: QWEN,
+  client,
+  lane: 'agent',
+  path: '/api/chat',
+  waited_ms: waited_s * 1000,
+  position: id,
+  ...more,
+});
+
+function queued(more: Partial<QueueView> = {}): QueueView {
+  return {
+    at: ago(0),
+    version: '0.1.0',
+    phase: 'open',
+    listen: ['127.0.0.1:11434'],
+    upstream: '127.0.0.1:11436',
+    holds: [],
+    waiting: [
+      request(42, 'Terminal', 4, { lane: 'interactive', expected_ms: 31_000, model: QWEN }),
+      request(37, 'bot-b', 41, { expected_ms: 74_000 }),
+      request(38, 'bot-c', 38, { expected_ms: 118_000, model: 'gemma4:26b-mxfp8' }),
+      request(40, '봇-가', 22),
+      request(35, 'nightly-index', 230, { lane: 'batch', path: '/api/embed', model: 'nomic-embed-text' }),
+      request(41, 'bot-b', 12),
+    ],
+    waiting_at_most: 512,
+    running: [{ id: 36, model: QWEN, client: 'bot-a', lane: 'agent', path: '/api/chat', waited_ms: 12_400, running_ms: 46_000 }],
+    models: [],
+    switches: 3,
+    bodies_bytes: 1.2e6,
+    missing: [],
+    ...more,
+  };
+}
+
+/** A prompt is read, and the gateway keeps the queue. */
+function gated(more: Partial<QueueView> = {}): Scene {
+  const made = calm();
+  made.view.queue = queued(more);
+  const seen = live(made).watched;
+  const waits = made.view.queue.waiting.length;
+  if (seen) Object.assign(seen.queue, { at_least: waits, at_most: waits });
+  return made;
 }
 
 /** Nothing runs, and this is known of versions. */
@@ -750,6 +824,23 @@ export const SCENES: Record<string, () => Scene> = {
         unreachable: failure('releases-offline', 'the releases of Ollama could not be read: no network; nothing was changed', 'check the network, then try again; a mirror can be named as `releases` in the configuration'),
       }),
     ),
+  gateway: () => gated(),
+  'gateway-paused': () => gated({ holds: [{ why: 'paused' }], running: [] }),
+  'gateway-held': () =>
+    gated({
+      running: [],
+      holds: [{ why: 'restart', left_ms: 290_000 }, { why: 'recovery', model: QWEN, left_ms: 40_000 }],
+      waiting_at_most: 6,
+      missing: [{ model: 'agentshield-red', client: 'bot-c' }],
+      models: [{ model: QWEN, loaded: true, slots: 1, at_most: 1, running: 0, around: 1, waiting: 5 }],
+      config_failure: failure('config-invalid', 'config.toml:30:1: the alias «a» leads to itself; the edit was not taken, the one before stays in force', 'mend line 30'),
+    }),
+  'gateway-idle': () => gated({ running: [], waiting: [] }),
+  'gateway-silent': () => {
+    const made = calm();
+    made.view.queue = { unknown: 'the gateway does not answer within 10 s' };
+    return made;
+  },
   simulated: () => {
     const made = calm();
     live(made).simulated = '/tmp/world';

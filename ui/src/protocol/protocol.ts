@@ -61,7 +61,11 @@ export type Ask = { "what": "view" } | { "what": "request",
 /**
  * What.
  */
-request: Request, } | { "what": "history", 
+request: Request, } | { "what": "queue", 
+/**
+ * What.
+ */
+request: QueueRequest, } | { "what": "history", 
 /**
  * How far back.
  */
@@ -505,6 +509,19 @@ budget_bytes: Known<number>,
 budget_source: string, };
 
 /**
+ * A model that was asked for and is not installed.
+ */
+export type MissingModel = { 
+/**
+ * Its name.
+ */
+model: string, 
+/**
+ * Who asked last.
+ */
+client: string, };
+
+/**
  * Tokens of a model since the daemon began to watch; what a runner had counted before is in it.
  */
 export type ModelTokens = { 
@@ -671,6 +688,146 @@ at_most: Known<number>,
  * Programs that are connected to the server.
  */
 clients: Known<Array<Client>>, };
+
+/**
+ * A hold.
+ */
+export type QueueHold = { 
+/**
+ * `paused`, `restart`, `upgrade`, `recovery`, `unreachable`.
+ */
+why: string, 
+/**
+ * The model that is held; all without one.
+ */
+model?: string | null, 
+/**
+ * After so many milliseconds it ends by itself.
+ */
+left_ms?: number | null, };
+
+/**
+ * A model as the queue knows it.
+ */
+export type QueueModel = { 
+/**
+ * Its full name.
+ */
+model: string, 
+/**
+ * It is in memory, or being loaded.
+ */
+loaded: boolean, 
+/**
+ * Slots of its runner, where they are known.
+ */
+slots?: number | null, 
+/**
+ * Requests that may run at once now.
+ */
+at_most: number, 
+/**
+ * Permits held for it.
+ */
+running: number, 
+/**
+ * Slots busy with what did not come through the gateway.
+ */
+around: number, 
+/**
+ * Requests that wait for it.
+ */
+waiting: number, 
+/**
+ * Mean time of one request without loading.
+ */
+service_ms?: number | null, 
+/**
+ * Mean time of loading it.
+ */
+load_ms?: number | null, };
+
+/**
+ * What can be asked about the gateway's queue.
+ */
+export type QueueRequest = { "verb": "pause" } | { "verb": "resume" } | { "verb": "drop", 
+/**
+ * Its number.
+ */
+id: number, } | { "verb": "move", 
+/**
+ * Its number.
+ */
+id: number, 
+/**
+ * `interactive`, `agent` or `batch`.
+ */
+lane: string, };
+
+/**
+ * The gateway and everybody in it.
+ */
+export type QueueView = { 
+/**
+ * When, RFC 3339.
+ */
+at: string, 
+/**
+ * Version of the gateway.
+ */
+version: string, 
+/**
+ * `open`; `leaving`: it listens no more and serves what it has; `ending`.
+ */
+phase: string, 
+/**
+ * The addresses it listens on.
+ */
+listen: Array<string>, 
+/**
+ * Where Ollama is.
+ */
+upstream: string, 
+/**
+ * What holds the queue.
+ */
+holds: Array<QueueHold>, 
+/**
+ * Who waits, model by model in the order of turns.
+ */
+waiting: Array<WaitingRequest>, 
+/**
+ * How many may wait in all.
+ */
+waiting_at_most: number, 
+/**
+ * Who runs, the oldest first.
+ */
+running: Array<RunningRequest>, 
+/**
+ * Models that are loaded, asked for or measured.
+ */
+models: Array<QueueModel>, 
+/**
+ * Models that took another one's place in memory since the start.
+ */
+switches: number, 
+/**
+ * Memory for the bodies of requests that wait.
+ */
+bodies_bytes: number, 
+/**
+ * Models that were asked for lately and are not installed, the newest last.
+ */
+missing: Array<MissingModel>, 
+/**
+ * Why the last edit of the configuration was not taken.
+ */
+config_failure?: Failure | null, 
+/**
+ * The folder of the simulated machine, when it is one.
+ */
+simulated?: string | null, };
 
 /**
  * What recovery may do, and what it does nothing about any more.
@@ -872,6 +1029,39 @@ slots: Known<number>,
  * Why it has one slot whatever the setting says, when Ollama forces that.
  */
 forced?: string | null, };
+
+/**
+ * A request that holds a permit.
+ */
+export type RunningRequest = { 
+/**
+ * Its number.
+ */
+id: number, 
+/**
+ * The model it uses.
+ */
+model: string, 
+/**
+ * Who asked.
+ */
+client: string, 
+/**
+ * `interactive`, `agent` or `batch`.
+ */
+lane: string, 
+/**
+ * Its path.
+ */
+path: string, 
+/**
+ * How long it waited.
+ */
+waited_ms: number, 
+/**
+ * How long it has been running.
+ */
+running_ms: number, };
 
 /**
  * The Ollama server.
@@ -1201,6 +1391,10 @@ export type View = {
  */
 link: Link, 
 /**
+ * The gateway's queue, while a gateway runs; unknown when it runs and does not tell.
+ */
+queue: Known<QueueView> | null, 
+/**
  * The person's choices for this face.
  */
 choices: Choices, 
@@ -1221,6 +1415,43 @@ version: string,
  * `macos` or `linux`.
  */
 system: string, };
+
+/**
+ * A request that waits.
+ */
+export type WaitingRequest = { 
+/**
+ * Its number.
+ */
+id: number, 
+/**
+ * The model it wants.
+ */
+model: string, 
+/**
+ * Who asks.
+ */
+client: string, 
+/**
+ * `interactive`, `agent` or `batch`.
+ */
+lane: string, 
+/**
+ * Its path.
+ */
+path: string, 
+/**
+ * How long it waits.
+ */
+waited_ms: number, 
+/**
+ * Its place among those who wait for the model, from 1.
+ */
+position: number, 
+/**
+ * When it can expect its turn, where service times have been measured.
+ */
+expected_ms?: number | null, };
 
 /**
  * One observation.

@@ -175,8 +175,9 @@ function linesOf(versions: Versions, moment: Moment, speech: Speech): string[] {
   else if (!versions.latest && !versions.unreachable) lines.push(say('versions.unread'));
   else if (newer === undefined && versions.latest) lines.push(say('versions.compared', { why: reason(versions.newer) }));
   if (versions.unreachable) {
-    const { message, hint } = versions.unreachable;
-    lines.push([say('versions.unreachable'), message, hint].filter(Boolean).join(' '));
+    const { code, message, hint } = versions.unreachable;
+    lines.push(say('versions.unreachable', { why: speech.known(`versions.unreachable.${code}`, message) }));
+    if (hint) lines.push(sentence(hint));
   }
   if (!versions.checks) lines.push(say('versions.unchecked'));
   return lines;

@@ -3,6 +3,7 @@ import { SCENES } from '../backend/demo';
 import type { Past, Snapshot, View, WatchedRunner } from '../protocol/protocol';
 import { learn, speech } from '../speech';
 import { events } from './events';
+import { exactQueue, isPaused, queueTroubles, type ExactQueue } from './gateway';
 import { headline, waiting } from './headline';
 import { bounds, draftOf, fields, presetOf, requestOf, typed } from './settings';
 import { chart, memory, WIDTH } from './memory';
@@ -386,6 +387,75 @@ describe('settings', () => {
   });
 });
 
+describe('the gateway’s queue', () => {
+  const exact = (state: string, words = english, moment = now()): ExactQueue => {
+    const made = exactQueue(view(state), moment, words);
+    if (!made || typeof made === 'string') throw new Error(`${state} has no queue`);
+    return made;
+  };
+
+  test('who runs stands first, then everybody in the order of turns', () => {
+    const { summary, rows } = exact('gateway');
+    expect(summary).toEqual(['1 runs', '6 wait']);
+    expect(rows.map((row) => [row.client, row.waits, row.time])).toEqual([
+      ['bot-a', false, '46s'],
+      ['Terminal', true, '4s'],
+      ['bot-b', true, '41s'],
+      ['bot-c', true, '38s'],
+      ['봇-가', true, '22s'],
+      ['nightly-index', true, '3m 50s'],
+      ['bot-b', true, '12s'],
+    ]);
+    expect(rows[0]?.facts).toEqual(['qwen3.6:35b-a3b-q4_K_M', 'runs', 'waited 12s']);
+    expect(rows[1]).toMatchObject({ lane: 'interactive', facts: ['qwen3.6:35b-a3b-q4_K_M', 'turn in about 31s'] });
+    expect(exact('gateway-idle').summary).toEqual(['nobody waits']);
+  });
+
+  test('between two pictures waits grow and turns come closer', () => {
+    const later = exact('gateway', english, { ...now(), since_s: 10 });
+    expect(later.rows[1]).toMatchObject({ time: '14s', facts: ['qwen3.6:35b-a3b-q4_K_M', 'turn in about 21s'] });
+    expect(exact('gateway', english, { ...now(), since_s: 40 }).rows[1]?.facts).toHaveLength(1);
+  });
+
+  test('a pause stands among what is wrong, with the button that ends it; other holds say how long they last', () => {
+    expect(isPaused(view('gateway-paused'))).toBe(true);
+    expect(queueTroubles(view('gateway-paused'), english)[0]).toMatchObject({
+      key: 'paused',
+      stops: false,
+      deed: { words: 'Go on', ask: { what: 'queue', request: { verb: 'resume' } } },
+    });
+    expect(exact('gateway-paused')).toMatchObject({ holds: [], deed: undefined });
+    expect(exact('gateway').deed).toEqual({ words: 'Pause', ask: { what: 'queue', request: { verb: 'pause' } } });
+    const held = exact('gateway-held');
+    expect(isPaused(view('gateway-held'))).toBe(false);
+    expect(held.holds).toEqual([
+      'Held while Ollama restarts · at most 4m 50s more',
+      'Held while a stall is cleared (qwen3.6:35b-a3b-q4_K_M) · at most 40s more',
+    ]);
+    expect(held.notes).toEqual([
+      'The queue is full: 6 wait, and the next one is turned away',
+      '1 request goes around the gateway',
+      'agentshield-red was asked for by bot-c and is not installed',
+    ]);
+    expect(queueTroubles(view('gateway-held'), english)[0]).toMatchObject({ key: 'gateway-config', deed: { ask: { what: 'open-config' } } });
+  });
+
+  test('no gateway is nothing, and one that does not tell says why', () => {
+    expect(exactQueue(view('prefill'), now(), english)).toBeUndefined();
+    expect(exactQueue(undefined, now(), english)).toBeUndefined();
+    expect(exactQueue(view('gateway-silent'), now(), english)).toBe('The gateway does not tell: the gateway does not answer within 10 s');
+    expect(queueTroubles(view('gateway-silent'), english)).toEqual([]);
+  });
+
+  test('words of a newer gateway are shown as they are', () => {
+    const shown = view('gateway');
+    const queue = shown.queue;
+    if (queue && !('unknown' in queue)) Object.assign(queue, { holds: [{ why: 'eclipse' }], phase: 'napping' });
+    const made = exactQueue(shown, now(), english);
+    expect(typeof made === 'object' && made.holds).toEqual(['eclipse']);
+  });
+});
+
 describe('versions', () => {
   const card = (state: string, words = english, matter: View['matter'] = null): Card => {
     const made = versionsCard(snapshot(state), matter, now(), words);
@@ -418,7 +488,8 @@ describe('versions', () => {
 
   test('what can not be known is said with its reason', () => {
     expect(card('unreachable').lines).toEqual([
-      expect.stringMatching(/could not be read.*no network.*check the network/),
+      'The releases could not be read: no network',
+      expect.stringContaining('Check the network'),
       expect.stringContaining('by itself'),
     ]);
     const unknown = snapshot('new-version');
@@ -530,6 +601,8 @@ test.each(Object.keys(SCENES))('%s is drawn in both languages without a hole', (
             fields(seen, {}, words),
             events(scene.past, seen, Date.now(), words),
             versionsCard(seen, null, now(), words),
+            exactQueue(scene.view, now(), words),
+            queueTroubles(scene.view, words).map(({ deed, ...rest }) => ({ ...rest, words: [rest.words, deed?.words] })),
           ]
         : []),
     ];
