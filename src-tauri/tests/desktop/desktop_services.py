@@ -100,8 +100,8 @@ def main():
 
     def on_input(source, _condition):
         words = source.readline().split()
-        if len(words) == 2 and words[0] == "click" and notices:
-            notices.ActionInvoked(dbus.UInt32(int(words[1])), "default")
+        if len(words) == 3 and words[0] == "click" and notices:
+            notices.ActionInvoked(dbus.UInt32(int(words[1])), words[2])
         return bool(words)
 
     GLib.io_add_watch(sys.stdin, GLib.IO_IN, on_input)

@@ -25,11 +25,12 @@ class Staged(unittest.TestCase):
 
     daemon = True
     speed = 1
+    ollama = None
     services = ("tray", "notices")
 
     @classmethod
     def setUpClass(cls):
-        cls.world = World(PROGRAMS, daemon=cls.daemon, speed=cls.speed)
+        cls.world = World(PROGRAMS, daemon=cls.daemon, speed=cls.speed, ollama=cls.ollama)
         cls.addClassCleanup(cls.world.close)
         cls.desktop = Desktop(*cls.services)
         cls.addClassCleanup(cls.desktop.close)
@@ -303,6 +304,68 @@ class Notices(Staged):
         self.assertEqual(tray.web_processes(), {})
         self.desktop.click(notice)
         until("the popover opens", tray.web_processes)
+
+
+class ANewVersion(Staged):
+    speed = 20
+    ollama = "0.22.1"
+
+    def test_it_is_told_put_in_place_from_the_notice_and_rolled_back_from_the_page(self):
+        page = Page(PROGRAMS, self.world)
+        self.addCleanup(page.close)
+        told = lambda: [n for n in self.desktop.notices if n["summary"] == "SIMULATED: Ollama 0.24.0 is out"]
+        notice = until("it is on the desktop", told, seconds=60)[-1]
+        self.assertEqual(notice["body"], "0.22.1 is installed.")
+        self.assertEqual(notice["actions"][2:], ["deed", "Upgrade"])
+        until("the page offers it", lambda: "0.24.0 is out" in page.text())
+        self.assertIn("Faster prompts", page.text())
+        self.desktop.click(notice, "deed")
+        until("it is in place", lambda: "0.24.0 is in place and proved" in page.text(), seconds=90)
+        self.assertEqual(self.world.snapshot()["versions"]["installed"], "0.24.0")
+        page.press("Roll back to 0.22.1")
+        until("it is asked first", lambda: "Roll back to 0.22.1?" in page.text(), seconds=30)
+        # The second button of these words is the one that means it.
+        page.run(
+            "[...document.querySelectorAll('.question button')]"
+            ".find(one => one.textContent.includes('Roll back')).click()"
+        )
+
+        def set_aside():
+            if "Set aside and roll back" in page.text():
+                page.press("Set aside and roll back")
+            return "Back on 0.22.1, and it is proved" in page.text()
+
+        until("the old one is back", set_aside, seconds=90, step_seconds=0.5)
+        self.assertIn("Stays on 0.22.1, though 0.24.0 is out", page.text())
+        page.press("Unpin")
+        until("it is offered again", lambda: not self.world.snapshot()["versions"]["pin"])
+
+    def test_the_menu_says_it_in_one_line(self):
+        tray = self.start()
+        hear(tray)
+        lines = {"Upgrade to 0.24.0…", "Up to date (0.24.0)", "Pinned to 0.22.1"}
+        until("it says so", lambda: lines & set(tray.menu.labels()), seconds=60)
+
+
+class TheGateway(Staged):
+    def test_its_queue_is_paused_and_goes_on_from_the_menu(self):
+        tray = self.start()
+        hear(tray)
+        self.assertNotIn("Pause the queue", tray.menu.labels())
+        with (self.world.parent / "gateway.log").open("ab") as log:
+            gateway = subprocess.Popen(
+                [PROGRAMS.cli, "serve", "--gateway"], env=self.world.environment,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )
+        self.addCleanup(lambda: (gateway.terminate(), gateway.wait(30)))
+        queue = lambda: json.loads(self.world.run("queue", "--json").stdout)
+        until("it answers", lambda: self.world.run("queue", "--json", check=False).returncode == 0)
+        until("the menu knows", lambda: "Pause the queue" in tray.menu.labels(), seconds=60)
+        tray.menu.click("Pause the queue")
+        until("it is paused", lambda: [hold["why"] for hold in queue()["holds"]] == ["paused"])
+        until("the menu says so", lambda: "The queue is paused; waiting: 0" in tray.menu.labels())
+        tray.menu.click("Pause the queue")
+        until("it goes on", lambda: not queue()["holds"] and not tray.menu.is_on("Pause the queue"))
 
 
 class ThePopover(Staged):

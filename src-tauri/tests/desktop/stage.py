@@ -68,7 +68,7 @@ class Programs:
 class World:
     """A simulated Mac, and its daemon while it runs."""
 
-    def __init__(self, programs, *, daemon=True, speed=1):
+    def __init__(self, programs, *, daemon=True, speed=1, ollama=None):
         self.cli = programs.cli
         # A short path: sockets in it must stay below the limit of their addresses.
         self.parent = Path(tempfile.mkdtemp(prefix="shw-", dir="/tmp"))
@@ -76,7 +76,7 @@ class World:
         self.home = self.folder / "Users" / "sim"
         self.environment = {**os.environ, "STABLEHAND_WORLD": str(self.folder)}
         self.daemon = None
-        self._demo("start", "--speed", str(speed))
+        self._demo("start", "--speed", str(speed), *(["--ollama", ollama] if ollama else []))
         if daemon:
             self.serve()
 
@@ -215,8 +215,8 @@ class Desktop:
             else:
                 self.said.put(words)
 
-    def click(self, notice):
-        self.process.stdin.write(f"click {notice['number']}\n")
+    def click(self, notice, action="default"):
+        self.process.stdin.write(f"click {notice['number']} {action}\n")
         self.process.stdin.flush()
 
     def close(self):

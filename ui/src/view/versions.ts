@@ -160,7 +160,10 @@ function factsOf(release: Release, speech: Speech): string[] {
 export function plainNotes(notes: string): string {
   return notes
     .replace(/\r\n?/g, '\n')
+    // What they begin with is said by the card's title.
+    .replace(/^\s*#{1,6}[ \t][^\n]*\n/, '')
     .replace(/^[ \t]*#{1,6}[ \t]+/gm, '')
+    .replace(/\*\*([^*\n]+)\*\*/g, '$1')
     .replace(/^([ \t]*)[*-][ \t]+/gm, '$1• ')
     .replace(/\n{3,}/g, '\n\n')
     .trim();
