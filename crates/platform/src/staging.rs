@@ -59,6 +59,20 @@ pub fn free_bytes(path: &Path) -> Known<u64> {
     }
 }
 
+/// What is free on this machine's volume. A simulated machine may have less than its host.
+pub fn free_on(machine: &Machine, path: &Path) -> Known<u64> {
+    #[derive(serde::Deserialize)]
+    struct Volume {
+        free_bytes: u64,
+    }
+    let file = machine.simulated().map(|world| world.join("volume.json"));
+    match file.and_then(|file| fs::read(file).ok()).map(|text| serde_json::from_slice::<Volume>(&text)) {
+        Some(Ok(volume)) => Known::Is(volume.free_bytes),
+        Some(Err(error)) => Known::unknown(format!("volume.json: {error}")),
+        None => free_bytes(path),
+    }
+}
+
 /// Unpacks the downloads, one over the other, to a place where nothing is yet. A place that is there is left as it is.
 ///
 /// It blocks, for minutes with a large release. An error from `before` ends it, and nothing of it remains; that is also

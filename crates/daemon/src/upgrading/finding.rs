@@ -79,7 +79,7 @@ pub(super) async fn find(machine: &Machine, surveyor: &Mutex<Surveyor>, beside: 
             None => Known::Is(Rights::Ours),
         },
         busy: beside.busy,
-        free_bytes: staging::free_bytes(&folders.work),
+        free_bytes: staging::free_on(machine, &folders.work),
         installed_bytes: match install.known().and_then(Option::as_ref) {
             Some(Install::Tarball { program, linked: None, libraries }) => {
                 sum(&exchange::size_bytes(program), &exchange::size_bytes(libraries))

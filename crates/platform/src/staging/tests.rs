@@ -417,6 +417,18 @@ fn each_refusal_of_the_disk_at_each_change_is_told_and_leaves_nothing() {
 }
 
 #[test]
+fn a_simulated_volume_has_the_room_that_it_says() {
+    let (_dir, machine) = crate::testing::world_folder("macos");
+    let folder = machine.home();
+    assert_eq!(free_on(&machine, folder).known().is_some(), free_bytes(folder).known().is_some());
+    let file = machine.root().join("volume.json");
+    fs::write(&file, "{\"free_bytes\":7}").unwrap();
+    assert_eq!(free_on(&machine, folder), Known::Is(7));
+    fs::write(&file, "full").unwrap();
+    assert!(free_on(&machine, folder).known().is_none());
+}
+
+#[test]
 fn free_space_is_asked_of_the_folder_that_is_there() {
     let folder = tempfile::tempdir().unwrap();
     let here = free_bytes(folder.path()).known().copied().unwrap();

@@ -31,19 +31,18 @@ pub fn form(version: &str, flaw: Option<Flaw>) -> i64 {
 pub fn prepare(world: &World, version: &str, flaw: Option<Flaw>) -> Result<()> {
     let folder = file(world).with_file_name("");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let connection = open(world)?;
+    bring_forward(&open(world)?, form(version, flaw))
+}
+
+fn bring_forward(connection: &Connection, own: i64) -> Result<()> {
     connection.execute_batch(TABLES)?;
-    let own = form(version, flaw);
     let now: i64 = connection.query_row("SELECT schema_version FROM settings WHERE id = 1", [], |row| row.get(0))?;
-    if now >= own {
-        return Ok(());
-    }
     let added = [
         (17, "ALTER TABLE settings ADD COLUMN onboarding_version INTEGER NOT NULL DEFAULT 0"),
         (18, "ALTER TABLE settings ADD COLUMN claude_desktop_used BOOLEAN NOT NULL DEFAULT 0"),
         (FORM_TO_COME, "ALTER TABLE chats RENAME COLUMN title TO heading"),
     ];
-    for (form, change) in added.into_iter().filter(|(form, _)| (now + 1..=own).contains(form)) {
+    for (form, change) in added.into_iter().filter(|(form, _)| now < *form && *form <= own) {
         connection.execute(change, [])?;
         connection.execute("UPDATE settings SET schema_version = ?1", [form])?;
     }
@@ -52,18 +51,25 @@ pub fn prepare(world: &World, version: &str, flaw: Option<Flaw>) -> Result<()> {
 
 /// Makes the database of somebody who has used the app for a while.
 pub fn create(world: &World) -> Result<()> {
-    prepare(world, &world.marker.ollama, None)?;
-    open(world)?.execute_batch("UPDATE settings SET has_completed_first_run = 1, config_migrated = 1")?;
-    write_chat(world, "chat-1", "A name for a grey horse", "What would you call a grey horse?")
+    let folder = file(world).with_file_name("");
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let connection = open(world)?;
+    // A world that is cut off while it is made is made anew.
+    connection.pragma_update(None, "synchronous", "OFF")?;
+    bring_forward(&connection, form(&world.marker.ollama, None))?;
+    connection.execute_batch("UPDATE settings SET has_completed_first_run = 1, config_migrated = 1")?;
+    insert_chat(world, &connection, "chat-1", "A name for a grey horse", "What would you call a grey horse?")
 }
 
 /// Writes a chat, as a person does in the app's window.
 pub fn write_chat(world: &World, id: &str, title: &str, question: &str) -> Result<()> {
-    let mut connection = open(world)?;
+    insert_chat(world, &open(world)?, id, title, question)
+}
+
+fn insert_chat(world: &World, connection: &Connection, id: &str, title: &str, question: &str) -> Result<()> {
     let at = moments::rfc3339_utc(world.clock.wall_ms());
-    let transaction = connection.transaction()?;
-    let heading = transaction.prepare("SELECT heading FROM chats").is_ok();
-    let column = if heading { "heading" } else { "title" };
+    let column = if connection.prepare("SELECT heading FROM chats").is_ok() { "heading" } else { "title" };
+    let transaction = connection.unchecked_transaction()?;
     transaction
         .execute(&format!("INSERT INTO chats (id, {column}, created_at) VALUES (?1, ?2, ?3)"), [id, title, &at])?;
     for (role, content) in [("user", question), ("assistant", "Pewter.")] {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::machine_memory;
 use crate::named::named;
-use crate::world::{Os, World, notes};
+use crate::world::{Os, World, notes, write_whole};
 use work::Site;
 
 /// What `fault` was called with beyond the name.
@@ -62,6 +62,7 @@ named! {
         AppSignedByOthers = "app-signed-by-others": "the app is sealed and notarised, and signed by another team (lasting)",
         AppSealBroken = "app-seal-broken": "a sealed file of the app is missing (lasting)",
         AppUnsigned = "app-unsigned": "the app is not signed at all (lasting)",
+        DiskFull = "disk-full": "the volume says that it has no room left (lasting)",
         PkexecRefused = "pkexec-refused": "the person refuses to give root's rights (lasting)",
         BadLogFormat2025 = "bad-log-format-2025": "the server logs in the format of early 2025, from now on (lasting)",
         MemoryPressure = "memory-pressure": "memory is critically short and swap grows (lasting)",
@@ -165,6 +166,10 @@ pub fn raise(world: &World, name: &str, details: &Details) -> Result<String> {
         }
         Fault::AppQuarantined => app::quarantine(world),
         Fault::AppSignedByOthers | Fault::AppSealBroken | Fault::AppUnsigned => app::change_signature(world, fault),
+        Fault::DiskFull => {
+            write_whole(&world.path(VOLUME), json!({ "free_bytes": 0 }).to_string().as_bytes())?;
+            lasting(&json!({}), "the volume is full")
+        }
         Fault::PkexecRefused => lasting(&json!({}), "root's rights are refused from now on"),
         Fault::BadLogFormat2025 => app::old_log_format(world),
         Fault::MemoryPressure => lasting(&machine_memory::paging_from_now(world), "memory is critically short"),
@@ -207,6 +212,9 @@ pub fn raise(world: &World, name: &str, details: &Details) -> Result<String> {
     }
 }
 
+/// What the machine's volume says about itself, where that is not what the host's says.
+const VOLUME: &str = "/volume.json";
+
 /// Refuses a fault of macOS in another world.
 pub fn macos_only(world: &World) -> Result<()> {
     if world.marker.os != Os::Macos {
@@ -224,10 +232,11 @@ fn clear(world: &World) -> Result<String> {
         }
         match fault {
             Fault::NoGuiSession => {
-                crate::world::write_whole(&world.state("console"), world.marker.user.as_bytes())?;
+                write_whole(&world.state("console"), world.marker.user.as_bytes())?;
             }
             Fault::AgentDisabled => session::agents_enabled(world)?,
             Fault::RenameEperm => machine::forbid_renames(world, false)?,
+            Fault::DiskFull => drop(std::fs::remove_file(world.path(VOLUME))),
             Fault::PortStranger => stranger::leave_port(world),
             Fault::AppOverridesContext => {
                 crate::app::settings::set(world, "context_length", 0)?;

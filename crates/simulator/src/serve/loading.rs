@@ -236,10 +236,11 @@ fn command_line(
         Engine::LlamaServer => {}
     }
     let folder = executable.parent().unwrap_or(&executable);
+    let prefix = folder.parent().unwrap_or(folder);
     let candidates = [
         folder.join("llama-server"),
-        folder.join("../lib/ollama/llama-server"),
-        folder.join("../libexec/lib/ollama/llama-server"),
+        prefix.join("lib/ollama/llama-server"),
+        prefix.join("libexec/lib/ollama/llama-server"),
     ];
     let program = candidates.iter().find(|candidate| candidate.is_file()).ok_or_else(|| {
         // `llm/llama_server.go`, FindLlamaServer

@@ -102,3 +102,13 @@ fn a_world_with_a_deaf_app_stops_quickly_and_starts_no_server_again() {
     let ended: u32 = said.split(": ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!(ended <= 8, "{said}");
 }
+
+#[test]
+fn a_full_volume_says_so_until_it_is_emptied() {
+    let sandbox = Sandbox::start(&["--owner", "none"]);
+    let volume = sandbox.dir().join("volume.json");
+    sandbox.fault(&["disk-full"]);
+    assert_eq!(std::fs::read_to_string(&volume).unwrap(), "{\"free_bytes\":0}");
+    sandbox.fault(&["clear"]);
+    assert!(!volume.exists());
+}
