@@ -418,7 +418,7 @@ fn each_refusal_of_the_disk_at_each_change_is_told_and_leaves_nothing() {
 
 #[test]
 fn a_simulated_volume_has_the_room_that_it_says() {
-    let (_dir, machine) = crate::testing::world_folder("macos");
+    let (_dir, machine) = world_folder("macos");
     let folder = machine.home();
     assert_eq!(free_on(&machine, folder).known().is_some(), free_bytes(folder).known().is_some());
     let file = machine.root().join("volume.json");
