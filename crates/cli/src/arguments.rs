@@ -119,6 +119,13 @@ pub enum HereVerb {
     /// Show the version in place, the newest one, and the kept ones.
     #[command(after_help = "Example: stablehand versions")]
     Versions,
+    /// Put a queue in front of Ollama, beside it or in its place.
+    #[command(after_help = "Example: stablehand gateway on --takeover --dry-run")]
+    Gateway {
+        /// What to do with it.
+        #[command(subcommand)]
+        verb: GatewayVerb,
+    },
     /// Show what each runner does, the queue and memory.
     #[command(after_help = "Example: stablehand runners")]
     Runners,
@@ -187,6 +194,44 @@ pub enum HereVerb {
     /// Give the login session the persisted settings (what the LaunchAgent runs).
     #[command(hide = true)]
     Publish,
+}
+
+/// What to do with the gateway.
+#[derive(Debug, Subcommand)]
+pub enum GatewayVerb {
+    /// Let it stand in Ollama's place, or beside it; desired settings that are pending are applied on the way.
+    #[command(
+        group = clap::ArgGroup::new("where").required(true),
+        after_help = "Example: stablehand gateway on --takeover --yes\n\n\
+                      In Ollama's place clients need no change: the gateway answers at Ollama's own address, and \
+                      Ollama moves to another, which is given to its own start alone."
+    )]
+    On {
+        /// At Ollama's own address; Ollama is restarted at another.
+        #[arg(long, group = "where")]
+        takeover: bool,
+        /// At this port of 127.0.0.1, for clients that are told so.
+        #[arg(long, group = "where", value_name = "PORT")]
+        beside: Option<u16>,
+        #[command(flatten)]
+        consent: Consent,
+    },
+    /// Let it leave; what waits in it is answered, and Ollama is at its own address again.
+    #[command(after_help = "Example: stablehand gateway off --yes")]
+    Off(Consent),
+    /// Show where it stands and whether requests come through it.
+    #[command(after_help = "Example: stablehand gateway status --json")]
+    Status,
+}
+
+/// Whether to ask, and whether to do it at all.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Consent {
+    /// Go on without a question when Ollama has to be restarted.
+    #[arg(long)]
+    pub yes: bool,
+    #[command(flatten)]
+    pub dry_run: DryRun,
 }
 
 /// What to do about one runner.

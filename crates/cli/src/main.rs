@@ -8,6 +8,7 @@
 
 mod arguments;
 mod demo;
+mod gateway;
 mod paint;
 mod quarantine;
 mod queue;

@@ -1,8 +1,8 @@
 //! Each verb: arguments in, request out, text or JSON to stdout.
 
 use crate::arguments::{
-    Arguments, DryRun, HereVerb, Quarantine, QueueVerb, Restarting, RollingBack, RunnerVerb, SettingsVerb, Upgrading,
-    Verb,
+    Arguments, Consent, DryRun, GatewayVerb, HereVerb, Quarantine, QueueVerb, Restarting, RollingBack, RunnerVerb,
+    SettingsVerb, Upgrading, Verb,
 };
 use crate::paint::Paint;
 use crate::versions::{self, Answer, Meter};
@@ -83,6 +83,7 @@ async fn at(place: &Place, voice: Voice, verb: HereVerb) -> Result<ExitCode, Fai
         HereVerb::Rollback(wish) => rollback(&client, voice, wish).await,
         HereVerb::Pin { version, off: _ } => ask(&client, voice, Request::Pin { version }).await,
         HereVerb::Versions => shown_versions(&client, voice).await,
+        HereVerb::Gateway { verb } => gateway(&client, voice, verb).await,
         HereVerb::Runners => runners(&client, voice).await,
         HereVerb::Runner { verb: RunnerVerb::Stop { model, force, dry_run: DryRun { dry_run } } } => {
             ask(&client, voice, Request::StopRunner { model, force, dry_run }).await
@@ -346,6 +347,45 @@ async fn shown_versions(client: &Client, voice: Voice) -> Result<ExitCode, Failu
     } else {
         print(&text::simulated_line(snapshot.simulated.as_deref(), voice.paint));
         print(&versions::page(versions, voice.paint));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn gateway(client: &Client, voice: Voice, verb: GatewayVerb) -> Result<ExitCode, Failure> {
+    let (mode, port, consent) = match verb {
+        GatewayVerb::On { beside: Some(port), consent, .. } => ("beside", Some(port), consent),
+        GatewayVerb::On { beside: None, consent, .. } => ("takeover", None, consent),
+        GatewayVerb::Off(consent) => ("off", None, consent),
+        GatewayVerb::Status => return gateway_status(client, voice).await,
+    };
+    let request = |dry_run| Request::Gateway { mode: mode.to_owned(), port, dry_run };
+    let Consent { yes, dry_run: DryRun { dry_run } } = consent;
+    if dry_run || yes {
+        return ask(client, voice, request(dry_run)).await;
+    }
+    let planned = answer(client, &request(true)).await?;
+    if planned.failure.is_some() {
+        return Ok(conclude_aloud(voice, planned));
+    }
+    if !planned.restarts {
+        return ask(client, voice, request(false)).await;
+    }
+    match asked(voice, &planned, "Ollama is restarted for it. Go on?") {
+        Ok(()) => ask(client, voice, request(false)).await,
+        Err(ended) => ended,
+    }
+}
+
+async fn gateway_status(client: &Client, voice: Voice) -> Result<ExitCode, Failure> {
+    let snapshot = client.snapshot().await?;
+    let Some(gateway) = &snapshot.gateway else {
+        return Err(Failure::new("still-looking", "the gateway was not looked for yet", "ask again in a moment"));
+    };
+    if voice.json {
+        print_json(gateway);
+    } else {
+        print(&text::simulated_line(snapshot.simulated.as_deref(), voice.paint));
+        print(&crate::gateway::page(gateway, voice.paint));
     }
     Ok(ExitCode::SUCCESS)
 }

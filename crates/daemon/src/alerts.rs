@@ -69,6 +69,8 @@ impl Alerts {
             | AlertKind::Recovery(_)
             | AlertKind::NewVersion
             | AlertKind::Upgrade
+            | AlertKind::GatewayAside
+            | AlertKind::GatewayRestarted
             | AlertKind::SinceQuiet => false,
         });
     }

@@ -150,9 +150,8 @@ fn counter(file: &ConfigurationFile) -> Option<Finding> {
 }
 
 async fn owner(machine: &Machine, findings: &mut Vec<Finding>) -> Option<Owner> {
-    let looker = Looker::new(machine.clone());
-    let port = looker.address().port();
-    let survey = looker.surveyor().lock().await.survey(port).await;
+    let survey = Looker::new(machine.clone()).survey_alone().await;
+    let port = survey.port;
     for app in survey.apps.iter().filter(|app| app.translocated) {
         findings.push(Finding::new(
             "translocated",

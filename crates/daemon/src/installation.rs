@@ -68,8 +68,7 @@ pub async fn install(place: &Place, dry_run: bool) -> Result<Report, Failure> {
             notes.push("the daemon does not answer yet; see `stablehand doctor`".to_owned());
         }
     }
-    let looker = Looker::new(machine.clone());
-    let survey = looker.surveyor().lock().await.survey(looker.address().port()).await;
+    let survey = Looker::new(machine.clone()).survey_alone().await;
     Ok(Report { steps, notes, owner: Some(found_owner(&ownership(&survey))) })
 }
 

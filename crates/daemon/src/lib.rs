@@ -10,6 +10,7 @@ mod alerts;
 pub mod configuration;
 mod control;
 pub mod doctor;
+mod gateway;
 mod gauges;
 pub mod history;
 pub mod installation;
@@ -70,7 +71,18 @@ pub async fn serve(machine: Machine) -> Result<(), Failure> {
         tracing::warn!(%note, "history");
     }
     let surveyor = Arc::new(Mutex::new(Surveyor::new(machine.clone(), stablehand_ollama::argv::role)));
+    let link = gateway::link::Link::new(&machine);
+    let (view, gateway_seen) = watch::channel(gateway::view::View::default());
+    let of_gateway = gateway::view::Links {
+        seen: seen_by_watching.clone(),
+        configuration: configuration_of_watching.clone(),
+        view,
+        link: link.clone(),
+    };
+    let checking = tokio::spawn(gateway::view::run(machine.clone(), of_gateway));
     let links = supervision::Links {
+        gateway: gateway_seen,
+        link,
         snapshots,
         seen,
         configuration,
@@ -124,6 +136,7 @@ pub async fn serve(machine: Machine) -> Result<(), Failure> {
     control.abort();
     watching.abort();
     upgrading.abort();
+    checking.abort();
     presence::leave(&machine);
     ended.map_err(|error| Failure::new("daemon-broke", format!("the supervision loop broke: {error}"), ""))
 }

@@ -5,14 +5,18 @@
 //! when the server changed or somebody wants to know ([`Looker::look_anew`]).
 
 use crate::configuration::Configuration;
+use crate::gateway::exposure;
+use crate::gateway::seating::Seating;
 use crate::models::ModelNames;
 use stablehand_engine::Known;
-use stablehand_engine::owner::{Owner, Ownership, Survey, ownership};
-use stablehand_engine::plan::Seat;
+use stablehand_engine::owner::{AgentKind, Listener, Owner, Ownership, Scope, Survey, ownership};
+use stablehand_engine::plan::{ADDRESS, Seat};
 use stablehand_engine::process::{Identity, Process, Role, RunnerKind};
-use stablehand_engine::setting::FromApp;
-use stablehand_engine::setting::{Layers, MAIN_SETTINGS, Name, PersistedIn, Report, ServerEvidence, Values, report};
+use stablehand_engine::setting::{
+    FromApp, Layer, Layers, MAIN_SETTINGS, Name, PersistedIn, Report, ServerEvidence, Standing, Values, report,
+};
 use stablehand_engine::supervisor::{Answer, Look};
+use stablehand_engine::takeover::{Door, Place};
 use stablehand_engine::time::{Awake, Wall};
 use stablehand_ollama::client::{CallError, Client};
 use stablehand_ollama::evidence::{Logged, is_of_server, server_evidence};
@@ -22,6 +26,7 @@ use stablehand_ollama::log::{ConfigLine, Parser};
 use stablehand_ollama::version::Version;
 use stablehand_ollama::{argv, catalogue};
 use stablehand_platform::layers::{self, Obstacles};
+use stablehand_platform::linux;
 use stablehand_platform::listeners::reachable_at;
 use stablehand_platform::machine::{Machine, Os};
 use stablehand_platform::publish;
@@ -40,6 +45,8 @@ const VERSION_DEADLINE: Duration = Duration::from_secs(2);
 const SESSION_BELIEVED: Duration = Duration::from_secs(60);
 /// How long a search for a config line that found nothing is not repeated.
 const SEARCH_PAUSE: Duration = Duration::from_secs(30);
+/// How long an app that was started with the moved address may take until its server listens.
+const COMES_UP: Duration = Duration::from_secs(30);
 /// The most of a log that is searched for a config line.
 const SEARCH_BYTES: u64 = 4 << 30;
 
@@ -58,8 +65,31 @@ pub struct Seen {
     pub persisted: Known<Values>,
     /// The variables that a server started by hand was given, as far as they can be read.
     pub given_by_hand: BTreeMap<String, String>,
+    /// Where server and gateway stand.
+    pub front: Front,
     /// Things worth knowing.
     pub notes: Vec<String>,
+}
+
+/// Where server and gateway stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Front {
+    /// When the look began.
+    pub at: Awake,
+    /// The port that clients know.
+    pub home: u16,
+    /// Where the server listens. At its moved port it also has to answer.
+    pub place: Place,
+    /// The addresses at which the server listens on its own port.
+    pub addresses: Vec<String>,
+    /// The owner runs without the moved address that it should have been started with, and has no server that listens.
+    pub astray: bool,
+    /// "Expose to network" of Ollama.app.
+    pub exposed: Known<bool>,
+    /// What the gateway does.
+    pub door: Door,
+    /// Pid of the gateway.
+    pub gateway: Option<u32>,
 }
 
 impl Seen {
@@ -84,6 +114,16 @@ pub struct Looker {
     config_line: Option<(Identity, Known<Logged>, Awake)>,
     names: ModelNames,
     forced: HashMap<String, Option<String>>,
+    seating: Arc<Seating>,
+}
+
+/// A survey of the port on which the server listens or shall, and what else was seen on the way.
+struct Surveyed {
+    survey: Survey,
+    home: u16,
+    wanted: Option<u16>,
+    /// Who listens on the server's own port.
+    at_home: Vec<Listener>,
 }
 
 /// What the session held, for which server and names it was asked, and when.
@@ -101,11 +141,12 @@ impl Looker {
     /// A looker that has seen nothing.
     pub fn new(machine: Machine) -> Self {
         let surveyor = Surveyor::new(machine.clone(), argv::role);
-        Self::with(machine, Arc::new(Mutex::new(surveyor)))
+        let seating = Arc::new(Seating::left(&machine));
+        Self::with(machine, Arc::new(Mutex::new(surveyor)), seating)
     }
 
-    /// A looker that shares what a surveyor remembers.
-    pub fn with(machine: Machine, surveyor: Arc<Mutex<Surveyor>>) -> Self {
+    /// A looker that shares what a surveyor remembers, and where the server shall listen.
+    pub fn with(machine: Machine, surveyor: Arc<Mutex<Surveyor>>, seating: Arc<Seating>) -> Self {
         Self {
             surveyor,
             port: machine.default_port(),
@@ -115,6 +156,7 @@ impl Looker {
             config_line: None,
             names: ModelNames::default(),
             forced: HashMap::new(),
+            seating,
             machine,
         }
     }
@@ -142,8 +184,9 @@ impl Looker {
         if self.session.is_none() {
             self.read_session_host().await;
         }
+        let began = self.machine.clock().now().awake;
         self.port = self.port_wanted(configuration);
-        let survey = self.survey(configuration).await;
+        let Surveyed { survey, home, wanted, at_home } = self.survey(configuration).await;
         self.reached_at = survey.listeners.known().map(|listeners| reachable_at(listeners, self.port));
         let ownership = ownership(&survey);
         let server = ownership.server().and_then(|id| process_of(&survey, id)).cloned();
@@ -185,11 +228,17 @@ impl Looker {
         };
         let mut reports = report(&definitions, &layers);
         forget_unasked(&mut reports, &names);
+        if self.port != home {
+            forgive_moved_address(&mut reports, self.port);
+        }
+        let seat = Seat { home, moved: wanted, written: owner.is_some_and(|owner| self.is_address_written(owner)) };
+        let answers = matches!(answer, Answer::Version(_));
+        let front = Front { at: began, ..self.front(configuration, &survey, owner, seat, answers, &at_home).await };
         let runners = self.runners(&survey, matches!(answer, Answer::Version(_))).await;
         Seen {
             look: Look {
                 port: self.port,
-                seat: Seat::at_home(self.port),
+                seat,
                 port_free: survey.listeners.as_ref().map(|listeners| listeners.is_empty()),
                 ownership,
                 server_started: server.map(|server| server.started),
@@ -203,15 +252,35 @@ impl Looker {
             runners,
             persisted,
             given_by_hand,
+            front,
             notes: self.notes(session.obstacles),
         }
     }
 
-    /// A survey of the port that is wanted or, when nothing names one and the one server was told another, of that.
-    async fn survey(&mut self, configuration: &Configuration) -> Survey {
-        let survey = self.surveyor.lock().await.survey(self.port).await;
-        let named =
-            self.host_of_clients.is_some() || configuration.desired.keys().any(|name| name.as_str() == "OLLAMA_HOST");
+    /// A survey of the port on which the server listens or shall. Where the gateway can stand in its place that is its
+    /// moved port, so that whoever answers on the other is never taken for it.
+    async fn survey(&mut self, configuration: &Configuration) -> Surveyed {
+        let home = self.port;
+        let ports = self.seating.ports();
+        let mut survey = self.surveyor.lock().await.survey(home).await;
+        let at_home = survey.listeners.known().cloned().unwrap_or_default();
+        let Some(moved) = ports.wanted.or(ports.last).filter(|moved| *moved != home) else {
+            let survey = self.survey_of_told(configuration, survey).await;
+            return Surveyed { survey, home: self.port, wanted: None, at_home };
+        };
+        let at_moved = self.surveyor.lock().await.listeners(moved).await;
+        let there = at_moved.known().is_some_and(|listeners| a_server_listens(&survey, listeners));
+        if there || (!a_server_listens(&survey, &at_home) && ports.wanted == Some(moved)) {
+            self.port = moved;
+            survey.port = moved;
+            survey.listeners = at_moved;
+        }
+        Surveyed { survey, home, wanted: ports.wanted, at_home }
+    }
+
+    /// When nothing names a port and the one server was told another than the usual one, that.
+    async fn survey_of_told(&mut self, configuration: &Configuration, survey: Survey) -> Survey {
+        let named = self.host_of_clients.is_some() || configuration.desired.keys().any(|name| name.as_str() == ADDRESS);
         let told = told_port(&survey).filter(|port| *port != self.port && !named);
         match told {
             Some(port) if matches!(&survey.listeners, Known::Is(listeners) if listeners.is_empty()) => {
@@ -219,6 +288,105 @@ impl Looker {
                 self.surveyor.lock().await.survey(port).await
             }
             Some(_) | None => survey,
+        }
+    }
+
+    /// A survey for a question that settings do not bear on.
+    pub async fn survey_alone(&mut self) -> Survey {
+        self.survey(&Configuration::default()).await.survey
+    }
+
+    fn is_address_written(&self, owner: &Owner) -> bool {
+        let (scope, unit) = match owner {
+            Owner::Systemd { scope, unit } => (*scope, unit),
+            Owner::Agent(AgentKind::UserUnit { unit } | AgentKind::NewUnit { unit, .. }) => (Scope::User, unit),
+            Owner::App { .. }
+            | Owner::Brew { .. }
+            | Owner::Agent(AgentKind::LaunchAgent { .. } | AgentKind::Process { .. })
+            | Owner::Container { .. }
+            | Owner::Manual { .. } => return false,
+        };
+        linux::address::is_written(&self.machine, scope, unit)
+    }
+
+    async fn front(
+        &mut self,
+        configuration: &Configuration,
+        survey: &Survey,
+        owner: Option<&Owner>,
+        seat: Seat,
+        answers: bool,
+        at_home: &[Listener],
+    ) -> Front {
+        let here = survey.listeners.known().is_some_and(|listeners| a_server_listens(survey, listeners));
+        let place = match (here, self.port == seat.home) {
+            (true, true) => Place::Home,
+            (true, false) if answers => Place::Moved,
+            (true | false, _) => Place::Nowhere,
+        };
+        let gateway = stablehand_platform::gateway_service::pid(&self.machine).await;
+        let door = match gateway {
+            None => Door::Shut,
+            Some(pid) => self.door(configuration, seat.home, pid, at_home).await,
+        };
+        let astray = place == Place::Nowhere && seat.moved.is_some() && self.is_astray(survey, owner, seat);
+        Front {
+            at: Awake::default(),
+            home: seat.home,
+            place,
+            addresses: if place == Place::Home {
+                at_home.iter().map(|listener| listener.address.clone()).collect()
+            } else {
+                Vec::new()
+            },
+            astray,
+            exposed: match owner {
+                Some(Owner::App { .. }) => exposure::is_on(&self.machine),
+                Some(
+                    Owner::Brew { .. }
+                    | Owner::Systemd { .. }
+                    | Owner::Agent(_)
+                    | Owner::Container { .. }
+                    | Owner::Manual { .. },
+                )
+                | None => Known::Is(false),
+            },
+            door,
+            gateway,
+        }
+    }
+
+    async fn door(&mut self, configuration: &Configuration, home: u16, pid: u32, at_home: &[Listener]) -> Door {
+        let holds = |listeners: &[Listener]| {
+            listeners.iter().any(|one| one.process.known().is_some_and(|process| process.pid == pid))
+        };
+        if holds(at_home) {
+            return Door::Home;
+        }
+        // Where nobody says otherwise it listens on the next port.
+        let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, home.wrapping_add(1)));
+        let listed = &configuration.gateway.listen;
+        let listed = if listed.is_empty() { std::slice::from_ref(&usual) } else { listed.as_slice() };
+        for port in listed.iter().map(SocketAddr::port).filter(|port| *port != home) {
+            if self.surveyor.lock().await.listeners(port).await.known().is_some_and(|listeners| holds(listeners)) {
+                return Door::Beside;
+            }
+        }
+        Door::Leaving
+    }
+
+    /// Whether whoever starts the server runs, and was started without the moved address.
+    fn is_astray(&self, survey: &Survey, owner: Option<&Owner>, seat: Seat) -> bool {
+        let Some(Owner::App { bundle }) = owner else { return false };
+        let gui = survey.sightings.iter().find(|sighting| match &sighting.role {
+            Role::Gui { bundle: of } => of == bundle,
+            Role::Shim { .. } | Role::Serve | Role::Runner(_) => false,
+        });
+        let Some(gui) = gui else { return false };
+        match &gui.process.environment {
+            Known::Is(values) => values.get(ADDRESS).map(|raw| HostAddress::parse(raw).port) != seat.moved,
+            // One that cannot be read and was started with the address has a server by then.
+            Known::Unknown(_) => self.machine.clock().now().wall - gui.process.started > COMES_UP,
         }
     }
 
@@ -403,6 +571,11 @@ impl Looker {
     }
 }
 
+fn a_server_listens(survey: &Survey, listeners: &[Listener]) -> bool {
+    let mut serves = survey.sightings.iter().filter(|sighting| matches!(sighting.role, Role::Serve));
+    serves.any(|serve| listeners.iter().any(|one| one.process.known() == Some(&serve.process.id)))
+}
+
 /// The port that the environment of the one server of this machine names.
 fn told_port(survey: &Survey) -> Option<u16> {
     let mut serves = survey.sightings.iter().filter(|sighting| matches!(sighting.role, Role::Serve));
@@ -467,6 +640,30 @@ fn process_of(survey: &Survey, id: Identity) -> Option<&Process> {
 fn forget_unasked(reports: &mut [Report], asked: &[Name]) {
     for report in reports.iter_mut().filter(|report| !asked.contains(&report.name)) {
         report.session = None;
+    }
+}
+
+/// The server listens where the gateway wants it, and not where clients are told to go; that is no drift.
+fn forgive_moved_address(reports: &mut [Report], moved: u16) {
+    for report in reports.iter_mut().filter(|report| report.name.as_str() == ADDRESS) {
+        let session_moved = match &report.session {
+            Some(Known::Is(Some(value))) => HostAddress::parse(value.as_str()).port == moved,
+            Some(Known::Is(None) | Known::Unknown(_)) | None => false,
+        };
+        let stays = |layer: &Layer| match layer {
+            Layer::Persisted => true,
+            // A unit's start is told through the layer that its manager hands out.
+            Layer::Session => !session_moved,
+            Layer::Effective => false,
+        };
+        report.standing = match std::mem::replace(&mut report.standing, Standing::Proven) {
+            Standing::Drift(layers) => {
+                let layers: Vec<Layer> = layers.into_iter().filter(stays).collect();
+                if layers.is_empty() { Standing::Proven } else { Standing::Drift(layers) }
+            }
+            Standing::SetInApp => Standing::Proven,
+            standing @ (Standing::NotManaged | Standing::Proven | Standing::Unknown(_)) => standing,
+        };
     }
 }
 

@@ -151,9 +151,8 @@ async fn find(place: &Place, path: Option<&Path>) -> Result<Found, Failure> {
 }
 
 async fn looked_after(machine: &Machine) -> Result<PathBuf, Failure> {
-    let looker = Looker::new(machine.clone());
-    let port = looker.address().port();
-    let survey = looker.surveyor().lock().await.survey(port).await;
+    let survey = Looker::new(machine.clone()).survey_alone().await;
+    let port = survey.port;
     let because = match ownership(&survey) {
         Ownership::One { owner: Owner::App { bundle }, .. } => return Ok(bundle),
         Ownership::One { owner, .. } => format!("Ollama belongs to {} here, not to an app", owner.word()),

@@ -36,9 +36,7 @@ const CONFIG_LINE_SPAN: Duration = Duration::from_secs(120);
 /// When no owner of a server can be named.
 pub async fn of_server(place: &Place) -> Result<LogSource, Failure> {
     let machine = place.machine();
-    let looker = Looker::new(machine.clone());
-    let port = looker.address().port();
-    let survey = looker.surveyor().lock().await.survey(port).await;
+    let survey = Looker::new(machine.clone()).survey_alone().await;
     let owner: Owner = match ownership(&survey) {
         Ownership::One { owner, .. } | Ownership::Contested { holder: owner, .. } => owner,
         Ownership::Foreign(_) | Ownership::Absent | Ownership::Unknown(_) => {

@@ -3,13 +3,19 @@
 //! Nothing in this task waits for the outside: looks and steps run detached and come back as messages, each with the
 //! life that the engine gave it.
 
+mod placing;
+
 use crate::alerts::Alerts;
 use crate::configuration::{Change, Configuration, ConfigurationFile};
+use crate::gateway::link::Link;
+use crate::gateway::seating::Seating;
+use crate::gateway::view::View;
 use crate::history::{Entry, History, Kind, detail};
 use crate::interruption::Interruption;
 use crate::looking::{Looker, Seen};
 use crate::watching::{Ask, What};
 use crate::{memory, translation};
+use placing::{PlaceRequest, Placing};
 use stablehand_engine::Known;
 use stablehand_engine::alert::desktop::QuietHours;
 use stablehand_engine::alert::{Alert, AlertKind};
@@ -80,6 +86,10 @@ pub struct Links {
     pub versions: watch::Receiver<Option<Arc<protocol::Versions>>>,
     /// An upgrade was cut off: the server is its business until it hands it back.
     pub handed_over: bool,
+    /// What is seen of the gateway.
+    pub gateway: watch::Receiver<View>,
+    /// The way to it.
+    pub link: Link,
 }
 
 /// What an upgrade wants to be done to the server's life, which has one owner.
@@ -104,11 +114,16 @@ pub async fn run(
     let (answers, mut returned) = mpsc::channel(64);
     let now = machine.clock().now();
     let (supervisor, effects) = Supervisor::new(now, slack(&machine));
+    let seating = Arc::new(Seating::left(&machine));
+    let configuration = ConfigurationFile::open(&machine);
+    let placing =
+        Placing::new(&machine, configuration.current(), Arc::clone(&seating), links.link, links.gateway.clone());
     let mut supervision = Supervision {
-        looker: Arc::new(Mutex::new(Looker::with(machine.clone(), surveyor))),
+        looker: Arc::new(Mutex::new(Looker::with(machine.clone(), surveyor, Arc::clone(&seating)))),
         alerts: Alerts::new(machine.clone(), history.clone()),
         history,
-        configuration: ConfigurationFile::open(&machine),
+        configuration,
+        placing,
         interrupted: Interruption::of(&machine),
         machine,
         supervisor,
@@ -163,6 +178,10 @@ pub async fn run(
             Ok(()) = links.watched.changed() => supervision.publish(),
             Ok(()) = links.versions.changed() => supervision.publish(),
             Some(charge) = links.charges.recv() => supervision.charge(charge).await,
+            Ok(()) = links.gateway.changed() => {
+                supervision.consider().await;
+                supervision.publish();
+            }
             () = tokio::time::sleep(wait) => supervision.tick().await,
         }
         if let Some(end) = supervision.ending
@@ -189,6 +208,10 @@ async fn any(terminate: &mut Signal, interrupt: &mut Signal, hang_up: &mut Signa
 enum Answer {
     Looked(Life, Box<Seen>),
     Engine(Event),
+    /// A person asked for a place of the gateway, and this is how the machine looks.
+    ForPlace(Box<Seen>, PlaceRequest),
+    /// Something was done about the gateway's place.
+    Placed(Result<String, Failure>),
     /// Desired settings were changed, and this is how the machine looks to them; the answer goes out after that.
     Settled {
         seen: Box<Seen>,
@@ -226,6 +249,7 @@ struct Supervision {
     next_wish: u64,
     last: Option<Arc<Seen>>,
     alerts: Alerts,
+    placing: Placing,
     /// A restart that is under way, written down.
     interrupted: Interruption,
     now: Now,
@@ -268,7 +292,10 @@ impl Supervision {
                 self.event(Event::Looked { life, look }).await;
                 self.take_up_what_was_cut_off().await;
                 self.watch_standing();
+                self.consider().await;
             }
+            Answer::ForPlace(seen, request) => self.place(seen, request).await,
+            Answer::Placed(done) => self.placed(done).await,
             Answer::Settled { seen, ending, events } => {
                 self.last = Some(Arc::from(seen));
                 self.publish();
@@ -339,9 +366,13 @@ impl Supervision {
                         task.abort();
                     }
                 }
-                // The gateway listens to these; without one nobody's requests are in our hands.
-                Effect::Hold => tracing::debug!("requests are held"),
-                Effect::Release => tracing::debug!("requests are let through"),
+                // Without a gateway nobody's requests are in our hands.
+                Effect::Hold => self.placing.hold(),
+                Effect::Release => {
+                    if let Some(seen) = &self.last {
+                        self.placing.release(seen.address);
+                    }
+                }
                 Effect::Report { wish, progress } => self.report(wish, &progress).await,
                 Effect::Finish { wish, outcome } => self.finish(wish, outcome).await,
                 Effect::Alert(alert) => self.alert(alert),
@@ -384,7 +415,8 @@ impl Supervision {
         if let Ok(told) = serde_json::to_value(&told) {
             self.progress.entry(wish).or_default().push(told);
         }
-        if let Some(Asked { events, .. }) = self.asked.get(&wish) {
+        let asked = self.asked.get(&wish).map(|asked| &asked.events);
+        if let Some(events) = asked.or_else(|| self.asked_through_place(wish)) {
             let _ = events.send(told).await;
         }
     }
@@ -406,6 +438,9 @@ impl Supervision {
             detail_json: detail::outcome(&outcome, self.progress.remove(&wish).unwrap_or_default()).to_string(),
         });
         self.interrupted.clear();
+        if self.restarted_for_place(wish, &outcome) {
+            return;
+        }
         let Some(Asked { events, notes }) = self.asked.remove(&wish) else { return };
         if let (Outcome::Proven, Some(seen)) = (&outcome, &self.last) {
             let mut ending = translation::ending(&self.machine, seen);
@@ -502,6 +537,7 @@ impl Supervision {
             watched: self.watched.borrow().clone(),
             versions: self.versions.borrow().clone(),
             configuration: &self.configuration,
+            gateway: placing::shown(&self.placing, self.configuration.current(), seen),
         });
         self.snapshots.send_if_modified(|published| {
             let news = published.as_deref() != Some(&snapshot);
@@ -563,6 +599,7 @@ impl Supervision {
                 }
                 let _ = events.send(protocol::Event::Result(Box::new(ending))).await;
             }
+            Request::Gateway { mode, port, dry_run } => self.asked_for_place(&mode, port, dry_run, events),
             Request::PauseAlerts { seconds } => {
                 let ending = self.pause_alerts(Duration::from_secs(seconds));
                 let _ = events.send(protocol::Event::Result(Box::new(ending))).await;

@@ -35,12 +35,24 @@ pub struct Sources<'a> {
     pub alerts_paused_until: Option<Wall>,
     /// Our own configuration.
     pub configuration: &'a ConfigurationFile,
+    /// Where the gateway stands.
+    pub gateway: protocol::Gateway,
 }
 
 /// The whole state as a copy.
 pub fn snapshot(sources: &Sources<'_>) -> Snapshot {
-    let Sources { machine, supervisor, since, seen, watched, versions, alerts, alerts_paused_until, configuration } =
-        sources;
+    let Sources {
+        machine,
+        supervisor,
+        since,
+        seen,
+        watched,
+        versions,
+        alerts,
+        alerts_paused_until,
+        configuration,
+        gateway,
+    } = sources;
     Snapshot {
         daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
         simulated: simulated(machine),
@@ -50,6 +62,7 @@ pub fn snapshot(sources: &Sources<'_>) -> Snapshot {
         runners: seen.runners.clone(),
         watched: watched.as_deref().cloned(),
         versions: versions.as_deref().cloned(),
+        gateway: Some(gateway.clone()),
         alerts: alerts.iter().cloned().collect(),
         alerts_paused_until: alerts_paused_until.map(rfc3339),
         config: protocol::Config {

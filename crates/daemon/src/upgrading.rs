@@ -279,6 +279,7 @@ impl Upgrading {
             | Request::StopRunner { .. }
             | Request::Recover { .. }
             | Request::Configure { .. }
+            | Request::Gateway { .. }
             | Request::PauseAlerts { .. } => {
                 tracing::error!("a request that concerns no version came to the upgrades");
                 return;

@@ -33,6 +33,10 @@ pub enum AlertKind {
     NewVersion,
     /// An upgrade or a rollback has ended while nobody waited for it, or was taken up after it was cut off.
     Upgrade,
+    /// The gateway does not stand in the server's place although it is wished.
+    GatewayAside,
+    /// The gateway was started anew because requests did not come through it.
+    GatewayRestarted,
     /// Several things that went wrong in quiet hours, at their end.
     SinceQuiet,
 }
@@ -51,6 +55,8 @@ impl AlertKind {
             Self::MemoryBudget => "memory-budget",
             Self::NewVersion => "new-version",
             Self::Upgrade => "upgrade",
+            Self::GatewayAside => "gateway-aside",
+            Self::GatewayRestarted => "gateway-restarted",
             Self::SinceQuiet => "since-quiet",
         }
     }
@@ -166,8 +172,13 @@ impl AlertGate {
             | AlertKind::Stall(_)
             | AlertKind::UnexpectedModel
             | AlertKind::NewVersion
-            | AlertKind::MemoryBudget => true,
-            AlertKind::LoginRace | AlertKind::Recovery(_) | AlertKind::Upgrade | AlertKind::SinceQuiet => false,
+            | AlertKind::MemoryBudget
+            | AlertKind::GatewayAside => true,
+            AlertKind::LoginRace
+            | AlertKind::Recovery(_)
+            | AlertKind::Upgrade
+            | AlertKind::GatewayRestarted
+            | AlertKind::SinceQuiet => false,
         };
         lasts && self.kinds.get(&kind).is_some_and(|memory| memory.gone_since.is_none())
     }

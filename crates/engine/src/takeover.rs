@@ -285,6 +285,11 @@ impl Takeover {
         }
     }
 
+    /// The gateway could not be opened at all, and whoever asked shall hear it at once.
+    pub fn broke(&mut self) {
+        self.aside = Some(Hindrance::Broken);
+    }
+
     /// What to do now. An act that is returned counts as begun.
     pub fn next(&mut self, now: Awake, found: &Found) -> Next {
         if found.busy {

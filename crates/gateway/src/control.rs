@@ -204,7 +204,9 @@ async fn upstream(State(shared): State<Arc<Shared>>, body: Bytes) -> Answered {
             .ok()
             .filter(|address: &SocketAddr| address.ip().is_loopback())
             .ok_or_else(|| bad_request(format!("«{address}» is no address of loopback; nothing was changed")))?;
-        if shared.addresses.contains(&address) {
+        // One that has left its addresses finds Ollama there.
+        let open = *shared.phases.borrow() == Phase::Open;
+        if open && shared.addresses.contains(&address) {
             return Err(bad_request(format!("{address} is the gateway's own address; nothing was changed")));
         }
         shared.front.upstream.moved(address);

@@ -12,6 +12,7 @@
 pub mod client;
 pub mod exposition;
 pub mod face;
+mod gateway;
 mod history;
 mod known;
 pub mod queue;
@@ -19,6 +20,7 @@ mod snapshot;
 mod upgrade;
 mod watched;
 
+pub use gateway::Gateway;
 pub use history::{Past, PastEvent, PastPoint};
 pub use known::Known;
 pub use snapshot::{
@@ -168,6 +170,17 @@ pub enum Request {
         /// Values by the file's own names, e.g. `recovery.policy` = `runner`; an empty value takes the line out.
         set: BTreeMap<String, String>,
     },
+    /// Say where the gateway shall stand, and bring it there.
+    Gateway {
+        /// `off`, `beside` or `takeover`.
+        mode: String,
+        /// Its port beside Ollama.
+        #[serde(default)]
+        port: Option<u16>,
+        /// Only say what would be done.
+        #[serde(default)]
+        dry_run: bool,
+    },
     /// Deliver no desktop notifications for a while; alerts are still seen and kept.
     PauseAlerts {
         /// For how long; 0 ends the pause.
@@ -215,6 +228,9 @@ pub struct Ending {
     /// What would be done, for a dry run; what was changed, for settings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<String>,
+    /// Ollama is restarted by it; told by the plan of a gateway's place.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub restarts: bool,
     /// What the desired parallelism and context can cost at most, by model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memory: Vec<MemoryBound>,
@@ -239,6 +255,7 @@ impl Ending {
             settings: vec![],
             runners: vec![],
             steps: vec![],
+            restarts: false,
             memory: vec![],
             versions: None,
             notes: vec![],

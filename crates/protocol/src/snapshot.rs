@@ -1,6 +1,6 @@
 //! The whole state as a copy. Menu, icon, page and CLI text are pure functions of it; two copies compare with `==`.
 
-use crate::{Failure, Known, Versions, Watched};
+use crate::{Failure, Gateway, Known, Versions, Watched};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Everything the daemon knows that a person may want to see.
@@ -25,6 +25,9 @@ pub struct Snapshot {
     /// Versions of Ollama, once they were looked for.
     #[serde(default)]
     pub versions: Option<Versions>,
+    /// Where the gateway stands.
+    #[serde(default)]
+    pub gateway: Option<Gateway>,
     /// The last alerts, newest last.
     pub alerts: Vec<Alert>,
     /// Until when no desktop notification is delivered, RFC 3339; `null` when they are.

@@ -45,6 +45,7 @@ pub fn snapshot() -> Snapshot {
         settings: vec![],
         runners: vec![],
         watched: None,
+        gateway: None,
         alerts: vec![],
         versions: None,
         alerts_paused_until: None,

@@ -479,6 +479,7 @@ function scene(seen: Watched | null, more: Partial<Snapshot> = {}, history = pas
           settings: settings(),
           runners: [],
           versions: null,
+          gateway: null,
           watched: seen,
           alerts: [],
           alerts_paused_until: null,

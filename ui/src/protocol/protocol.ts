@@ -175,6 +175,10 @@ runners?: Array<Runner>,
  */
 steps?: Array<string>, 
 /**
+ * Ollama is restarted by it; told by the plan of a gateway's place.
+ */
+restarts?: boolean, 
+/**
  * What the desired parallelism and context can cost at most, by model.
  */
 memory?: Array<MemoryBound>, 
@@ -245,6 +249,44 @@ owner: Known<string>,
  * Bundle, label, unit, container or program, in words.
  */
 name: string | null, };
+
+/**
+ * Where the gateway stands.
+ */
+export type Gateway = { 
+/**
+ * What is wished: `off`, `beside` or `takeover`.
+ */
+mode: string, 
+/**
+ * What is: `off`, `beside`, `in-place`, `leaving` (it serves what it has and takes nothing new), `changing` (on its
+ * way to what is wished) or `aside` (not in Ollama's place although it is wished, see `aside`).
+ */
+state: string, 
+/**
+ * It in one sentence.
+ */
+words: string, 
+/**
+ * Where clients reach it, a URL; `null` while it listens nowhere.
+ */
+listen: string | null, 
+/**
+ * Where Ollama is behind it, a URL; `null` while it stands nowhere.
+ */
+upstream: string | null, 
+/**
+ * Whether a real `GET /api/version` came through it just now.
+ */
+healthy: Known<boolean>, 
+/**
+ * Its pid.
+ */
+pid: number | null, 
+/**
+ * Why it is not in Ollama's place.
+ */
+aside: Failure | null, };
 
 /**
  * A kind of trouble that recovery has given up on.
@@ -974,7 +1016,19 @@ version: string | null, } | { "verb": "configure",
 /**
  * Values by the file's own names, e.g. `recovery.policy` = `runner`; an empty value takes the line out.
  */
-set: { [key in string]: string }, } | { "verb": "pause-alerts", 
+set: { [key in string]: string }, } | { "verb": "gateway", 
+/**
+ * `off`, `beside` or `takeover`.
+ */
+mode: string, 
+/**
+ * Its port beside Ollama.
+ */
+port: number | null, 
+/**
+ * Only say what would be done.
+ */
+dry_run: boolean, } | { "verb": "pause-alerts", 
 /**
  * For how long; 0 ends the pause.
  */
@@ -1202,6 +1256,10 @@ watched: Watched | null,
  * Versions of Ollama, once they were looked for.
  */
 versions: Versions | null, 
+/**
+ * Where the gateway stands.
+ */
+gateway: Gateway | null, 
 /**
  * The last alerts, newest last.
  */

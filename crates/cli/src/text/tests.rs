@@ -112,6 +112,7 @@ fn sample() -> Snapshot {
             forced: Some("qwen35moe takes one request at a time".to_owned()),
         }],
         watched: None,
+        gateway: None,
         alerts: vec![Alert {
             kind: "drift".to_owned(),
             message: "not in force as desired: OLLAMA_MAX_QUEUE".to_owned(),

@@ -1,8 +1,8 @@
 //! Samples of facts: what is not known is named, and has no sample.
 
 use stablehand_engine::Known;
-pub(super) use stablehand_protocol::exposition::{Page, Type, as_float, number};
 use stablehand_protocol::exposition::Family;
+pub(super) use stablehand_protocol::exposition::{Page, Type, as_float, number};
 
 /// Adds facts to a family.
 pub(super) trait Facts {

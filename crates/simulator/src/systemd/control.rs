@@ -173,11 +173,10 @@ async fn start(shared: &Shared, scope: Scope, name: &str, verb: &str) -> Reply {
     let mut reply = Reply::quiet();
     let (stale, running) = {
         let state = shared.borrow();
-        let folder = scope.folder(&state.world);
         state
             .units
             .get(&(scope, name.to_owned()))
-            .map_or((false, false), |unit| (unit.file.is_stale(&folder, name), unit.pid.is_some()))
+            .map_or((false, false), |unit| (unit.file.is_stale(name), unit.pid.is_some()))
     };
     if stale {
         let flag = if scope == Scope::User { "--user " } else { "" };

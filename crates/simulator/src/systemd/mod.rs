@@ -162,6 +162,10 @@ async fn answer(shared: Shared, request: Request) -> Reply {
 }
 
 fn boot(shared: &Shared) {
+    for folder in ["/run/systemd", "/run/user"] {
+        // Nothing there outlives a boot.
+        let _ = std::fs::remove_dir_all(shared.borrow().world.path(folder));
+    }
     for scope in [Scope::System, Scope::User] {
         let wants = scope.folder(&shared.borrow().world).join("default.target.wants");
         let mut names: Vec<String> = std::fs::read_dir(wants)

@@ -27,7 +27,6 @@ pub fn properties(state: &Systemd, scope: Scope, name: &str) -> Vec<(&'static st
             ("NeedDaemonReload", "no".to_owned()),
         ];
     };
-    let folder = scope.folder(&state.world);
     let file = &unit.file;
     let started = if unit.started_ms == 0 { String::new() } else { moments::systemd(unit.started_ms) };
     let running = unit.pid.is_some();
@@ -75,7 +74,7 @@ pub fn properties(state: &Systemd, scope: Scope, name: &str) -> Vec<(&'static st
         ("DropInPaths", drop_ins.join(" ")),
         ("UnitFileState", enabled_word(&state.world, scope, name).to_owned()),
         ("ActiveEnterTimestamp", started),
-        ("NeedDaemonReload", if file.is_stale(&folder, name) { "yes" } else { "no" }.to_owned()),
+        ("NeedDaemonReload", if file.is_stale(name) { "yes" } else { "no" }.to_owned()),
     ]
 }
 

@@ -34,6 +34,8 @@ pub struct UnitFile {
     pub fragment: PathBuf,
     /// Drop-ins in the order they apply.
     pub drop_ins: Vec<PathBuf>,
+    /// Where drop-ins are looked for.
+    pub folders: Vec<PathBuf>,
     /// `Description`.
     pub description: String,
     /// Command line of the service.
@@ -62,10 +64,12 @@ pub struct UnitFile {
 pub fn read(world: &World, folder: &Path, name: &str) -> Option<UnitFile> {
     let fragment = folder.join(name);
     let text = std::fs::read_to_string(&fragment).ok()?;
-    let drop_ins = drop_ins(folder, name);
+    let folders = vec![folder.to_path_buf(), runtime_folder(world, folder)];
+    let drop_ins = drop_ins(&folders, name);
     let mut unit = UnitFile {
         fragment: fragment.clone(),
         drop_ins: drop_ins.clone(),
+        folders,
         description: name.to_owned(),
         exec_start: Vec::new(),
         environment: Vec::new(),
@@ -88,16 +92,25 @@ pub fn read(world: &World, folder: &Path, name: &str) -> Option<UnitFile> {
     Some(unit)
 }
 
-/// The drop-ins of a unit, in order of their names.
-pub fn drop_ins(folder: &Path, name: &str) -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder.join(format!("{name}.d")))
-        .into_iter()
+/// Where drop-ins lie until the next boot, or the last logout of the user.
+pub fn runtime_folder(world: &World, folder: &Path) -> PathBuf {
+    if folder == world.path("/etc/systemd/system") {
+        return world.path("/run/systemd/system");
+    }
+    world.path(&format!("/run/user/{}/systemd/user", rustix::process::getuid().as_raw()))
+}
+
+/// The drop-ins of a unit, in order of their names, whichever folder they lie in.
+pub fn drop_ins(folders: &[PathBuf], name: &str) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = folders
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(folder.join(format!("{name}.d"))))
         .flatten()
         .flatten()
         .map(|entry| entry.path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "conf"))
         .collect();
-    files.sort();
+    files.sort_by(|one, other| one.file_name().cmp(&other.file_name()));
     files
 }
 
@@ -108,8 +121,8 @@ pub fn modified(path: &Path) -> Option<SystemTime> {
 
 impl UnitFile {
     /// Whether files changed, came or went since this was read.
-    pub fn is_stale(&self, folder: &Path, name: &str) -> bool {
-        drop_ins(folder, name) != self.drop_ins || self.stamps.iter().any(|(path, time)| modified(path) != *time)
+    pub fn is_stale(&self, name: &str) -> bool {
+        drop_ins(&self.folders, name) != self.drop_ins || self.stamps.iter().any(|(path, time)| modified(path) != *time)
     }
 
     fn apply(&mut self, text: &str, home: &str) {
@@ -291,9 +304,15 @@ mod tests {
         assert_eq!(unit.environment, [("B".to_owned(), "x".to_owned()), ("A".to_owned(), "3".to_owned())]);
         assert_eq!(unit.exec_start, ["/bin/o", "serve"]);
         assert_eq!((unit.restart, unit.restart_delay), (Restart::Always, Duration::from_secs(3)));
-        assert!(!unit.is_stale(&folder, "o.service"));
+        assert!(!unit.is_stale("o.service"));
+        let running = runtime_folder(&world, &folder).join("o.service.d");
+        std::fs::create_dir_all(&running).unwrap();
+        std::fs::write(running.join("zy.conf"), "[Service]\nEnvironment=A=4\n").unwrap();
+        assert!(unit.is_stale("o.service"));
+        let unit = read(&world, &folder, "o.service").unwrap();
+        assert_eq!(unit.environment[1].1, "3", "sorted by name, not by folder");
         std::fs::write(drops.join("zzz.conf"), "").unwrap();
-        assert!(unit.is_stale(&folder, "o.service"));
+        assert!(unit.is_stale("o.service"));
     }
 
     #[test]
