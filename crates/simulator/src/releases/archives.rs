@@ -118,8 +118,8 @@ fn measured(path: &Path, name: &str) -> Result<Asset> {
 fn make(world: &World, release: &Release, path: &Path) -> Result<()> {
     let unfinished = path.with_extension("unfinished");
     match world.marker.os {
-        Os::Macos => make_zip(release, &unfinished)?,
-        Os::Linux => make_tarball(release, &unfinished)?,
+        Os::Macos => make_zip(release, &first_start::script(world), &unfinished)?,
+        Os::Linux => make_tarball(release, &first_start::script(world), &unfinished)?,
     }
     if release.has(Flaw::CorruptZip) {
         damage(&unfinished)?;
@@ -141,7 +141,7 @@ fn damage(path: &Path) -> Result<()> {
 }
 
 /// Writes the app as `ditto -c -k --keepParent` does: folders of their own, links as such, modes kept.
-fn make_zip(release: &Release, path: &Path) -> Result<()> {
+fn make_zip(release: &Release, script: &str, path: &Path) -> Result<()> {
     let mut zip = ZipWriter::new(BufWriter::new(File::create(path)?));
     let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored).large_file(false);
     let mode = |mode: u32| options.unix_permissions(mode);
@@ -161,7 +161,7 @@ fn make_zip(release: &Release, path: &Path) -> Result<()> {
             What::Folder => zip.add_directory(path.as_str(), mode(0o755))?,
             What::Program => {
                 zip.start_file(path, mode(0o755))?;
-                zip.write_all(first_start::SCRIPT.as_bytes())?;
+                zip.write_all(script.as_bytes())?;
             }
             What::File(bytes) => {
                 zip.start_file(path, mode(0o644))?;
@@ -201,7 +201,7 @@ fn claim_too_much(path: &Path) -> Result<()> {
 }
 
 /// Writes the tarball that the official script unpacks to `/usr/local`.
-fn make_tarball(release: &Release, path: &Path) -> Result<()> {
+fn make_tarball(release: &Release, script: &str, path: &Path) -> Result<()> {
     let plain = path.with_extension("tar");
     let mut tar = tar::Builder::new(BufWriter::new(File::create(&plain)?));
     let header = |kind: tar::EntryType, mode: u32, size: u64| {
@@ -223,7 +223,7 @@ fn make_tarball(release: &Release, path: &Path) -> Result<()> {
     for Entry { path, what } in &entries {
         let (kind, mode, bytes): (_, _, &[u8]) = match what {
             What::Folder => (tar::EntryType::Directory, 0o755, &[]),
-            What::Program => (tar::EntryType::Regular, 0o755, first_start::SCRIPT.as_bytes()),
+            What::Program => (tar::EntryType::Regular, 0o755, script.as_bytes()),
             What::File(bytes) => (tar::EntryType::Regular, 0o644, bytes),
             What::Link(_) => (tar::EntryType::Symlink, 0o777, &[]),
         };

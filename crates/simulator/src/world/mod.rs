@@ -208,6 +208,15 @@ pub fn write_whole(path: &Path, contents: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// A world that is nothing but its marker and its clock.
+#[cfg(test)]
+pub fn testing_world(dir: &Path) -> World {
+    let marker = r#"{"format":1,"os":"macos","user":"sim","home":"/Users/sim","port":1,"ollama":"0.33.0","memory_bytes":1,"gpu_working_set_bytes":1}"#;
+    std::fs::write(dir.join(MARKER), marker).unwrap();
+    clock::ClockFile::starting_now(1.0).write(&dir.join("clock.json")).unwrap();
+    World::open(dir).unwrap()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

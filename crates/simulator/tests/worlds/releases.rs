@@ -257,6 +257,25 @@ fn an_app_that_is_put_in_place_by_renames_runs_at_its_own_version() {
 }
 
 #[test]
+fn many_first_starts_at_once_are_one_program() {
+    let sandbox = Sandbox::start(&["--owner", "none", "--ollama", "0.22.1"]);
+    replace_app(&sandbox, "0.24.0");
+    let start = || {
+        let mut command = std::process::Command::new(sandbox.dir().join("usr/local/bin/ollama"));
+        command.arg("--version").stdout(std::process::Stdio::piped()).spawn().unwrap()
+    };
+    let starts: Vec<_> = (0..16).map(|_| start()).collect();
+    for started in starts {
+        let output = started.wait_with_output().unwrap();
+        assert!(text(&output.stdout).contains("client version is 0.24.0"), "{output:?}");
+    }
+    let folder = std::fs::read_dir(sandbox.dir().join("Applications/Ollama.app/Contents/Resources")).unwrap();
+    let mut names: Vec<_> = folder.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, ["en.lproj", "mlx.metallib", "ollama"]);
+}
+
+#[test]
 fn an_app_of_a_bad_release_fails_in_the_way_it_says() {
     let sandbox = Sandbox::start(&["--ollama", "0.31.0"]);
     let ask =
