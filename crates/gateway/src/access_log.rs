@@ -1,6 +1,7 @@
 //! One line a request: who asked what, how long it waited and was answered. Never what was asked or answered.
 //!
-//! Lines are written by a thread of their own, so that a slow disk delays no request, and to two files of bounded size.
+//! Lines are gathered and written now and then, beside the requests, so that neither they nor a slow disk delay any; and
+//! to two files of bounded size.
 
 use crate::callers::Caller;
 use http::{Method, StatusCode};
@@ -11,15 +12,17 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 
 /// The file is put aside at this length.
 const FILE_BYTES: u64 = 8 << 20;
-/// As many lines wait for the disk at most; more are lost, and the loss is told.
-const LINES_AT_MOST: usize = 4_096;
+/// As many lines wait for the disk at most; requests go before lines, so more are lost.
+const LINES_AT_MOST: usize = 16_384;
+/// How long lines are gathered.
+const GATHER: Duration = Duration::from_millis(250);
 /// A longer path is cut off.
 const PATH_BYTES: usize = 128;
 
@@ -29,9 +32,12 @@ pub struct AccessLog {
     inner: Arc<Inner>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Inner {
-    lines: SyncSender<Line>,
+    path: PathBuf,
+    lines: Mutex<Vec<Line>>,
+    /// The first line after a while has come.
+    first: Notify,
     wanted: AtomicBool,
 }
 
@@ -44,7 +50,8 @@ pub struct Entry {
 #[derive(Debug, Serialize)]
 struct Line {
     at: Timestamp,
-    method: String,
+    #[serde(serialize_with = "as_text")]
+    method: Method,
     path: String,
     status: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,15 +74,36 @@ struct Line {
 impl AccessLog {
     /// Opens the log in the machine's folder of logs.
     pub fn start(machine: &Machine, folder: &Path) -> Self {
-        let (lines, written) = sync_channel(LINES_AT_MOST);
         let path = folder.join("gateway-access.log");
-        if let Err(error) = machine.allow_write(&path) {
-            tracing::warn!(%error, "requests are not noted");
-        } else {
-            // It ends with the last sender.
-            std::thread::spawn(move || write(&path, &written));
+        let refused = machine.allow_write(&path);
+        let log = Self { inner: Arc::new(Inner { path, ..Inner::default() }) };
+        match refused {
+            Ok(()) => {
+                let gathering = log.clone();
+                tokio::spawn(async move {
+                    loop {
+                        gathering.inner.first.notified().await;
+                        tokio::time::sleep(GATHER).await;
+                        gathering.flush().await;
+                    }
+                });
+            }
+            Err(error) => tracing::warn!(%error, "requests are not noted"),
         }
-        Self { inner: Arc::new(Inner { lines, wanted: AtomicBool::new(false) }) }
+        log
+    }
+
+    /// Writes down what was gathered.
+    pub async fn flush(&self) {
+        let lines = std::mem::take(&mut *self.inner.lines.lock().unwrap_or_else(PoisonError::into_inner));
+        if lines.is_empty() {
+            return;
+        }
+        let path = self.inner.path.clone();
+        let written = tokio::task::spawn_blocking(move || append(&path, &text_of(&lines))).await;
+        if let Ok(Err(error)) = written {
+            tracing::debug!(%error, "requests were not noted");
+        }
     }
 
     /// Whether requests are noted from now on.
@@ -92,7 +120,7 @@ impl AccessLog {
         let path = if path.len() > PATH_BYTES { &path[..end] } else { path };
         let line = Line {
             at: Timestamp::now(),
-            method: method.as_str().to_owned(),
+            method: method.clone(),
             path: path.to_owned(),
             status: 0,
             client: None,
@@ -169,29 +197,33 @@ impl Drop for Entry {
         if let Some(noted) = self.noted.take() {
             let (log, began, mut line) = *noted;
             line.took_ms = milliseconds(began.elapsed());
-            // A full channel means a disk that does not keep up; requests go before lines.
-            let _ = log.inner.lines.try_send(line);
+            let mut lines = log.inner.lines.lock().unwrap_or_else(PoisonError::into_inner);
+            if lines.len() < LINES_AT_MOST {
+                lines.push(line);
+            }
+            if lines.len() == 1 {
+                log.inner.first.notify_one();
+            }
         }
     }
+}
+
+fn as_text<S: serde::Serializer>(method: &Method, into: S) -> Result<S::Ok, S::Error> {
+    into.serialize_str(method.as_str())
 }
 
 fn milliseconds(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn write(path: &Path, lines: &Receiver<Line>) {
+fn text_of(lines: &[Line]) -> Vec<u8> {
     let mut text = Vec::new();
-    while let Ok(first) = lines.recv() {
-        text.clear();
-        for line in std::iter::once(first).chain(lines.try_iter().take(LINES_AT_MOST)) {
-            if serde_json::to_writer(&mut text, &line).is_ok() {
-                text.push(b'\n');
-            }
-        }
-        if let Err(error) = append(path, &text) {
-            tracing::debug!(%error, path = %path.display(), "requests were not noted");
+    for line in lines {
+        if serde_json::to_writer(&mut text, line).is_ok() {
+            text.push(b'\n');
         }
     }
+    text
 }
 
 fn append(path: &Path, text: &[u8]) -> io::Result<()> {
@@ -223,8 +255,8 @@ mod tests {
 
     #[test]
     fn a_line_says_who_and_how_long_and_is_one_line() {
-        let (lines, written) = sync_channel(1);
-        let log = AccessLog { inner: Arc::new(Inner { lines, wanted: AtomicBool::new(true) }) };
+        let log = AccessLog { inner: Arc::default() };
+        log.want(true);
         let mut entry = log.entry(&Method::POST, &format!("/api/{}", "ä".repeat(200)));
         entry.status(StatusCode::OK);
         entry.model("m\n:1b");
@@ -232,7 +264,9 @@ mod tests {
         entry.caller(&Caller { client: Arc::from("chat"), lane, patience: None, keep_alive: None });
         entry.sent(5);
         drop(entry);
-        let line = serde_json::to_string(&written.recv().unwrap()).unwrap();
+        let lines = std::mem::take(&mut *log.inner.lines.lock().unwrap());
+        let line = String::from_utf8(text_of(&lines)).unwrap();
+        let line = line.strip_suffix('\n').unwrap();
         for part in
             [r#""status":200"#, r#""client":"chat""#, r#""lane":"batch""#, r#""bytes":5"#, r#""complete":false"#]
         {
@@ -241,7 +275,7 @@ mod tests {
         assert!(!line.contains('\n') && line.len() < 500, "{line}");
         log.want(false);
         drop(log.entry(&Method::GET, "/"));
-        assert!(written.try_recv().is_err());
+        assert!(log.inner.lines.lock().unwrap().is_empty());
     }
 
     #[test]

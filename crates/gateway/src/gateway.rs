@@ -183,6 +183,7 @@ impl Gateway {
         if tokio::time::timeout(drain, self.shared.places.emptied()).await.is_err() {
             tracing::warn!("requests were still running after {} s; they are broken off", drain.as_secs());
         }
+        self.shared.front.access_log.flush().await;
         for task in &self.tasks {
             task.abort();
         }
