@@ -90,6 +90,7 @@ named! {
         NoNetwork = "no-network": "the server that the releases come from is not reached (lasting)",
         RateLimited = "rate-limited": "the releases are refused with 403 for ten minutes: too many questions from this address (lasting)",
         TooManyRequests = "too-many-requests": "the releases are refused with 429, to be asked again in a minute (lasting)",
+        ProxyWanted = "proxy-wanted": "a proxy stands before the releases and wants a name and a password (lasting)",
         ReleasesFail = "releases-fail": "the server that the releases come from answers 502 (lasting)",
         UpdaterStaged = "updater-staged": "the app has downloaded the newest release and puts it in place when it next starts hidden (lasting)",
         UpdaterStaleBackup = "updater-stale-backup": "an upgrade of the app by itself was broken off: its backup is in the way of the next one (lasting)",
@@ -202,6 +203,7 @@ pub fn raise(world: &World, name: &str, details: &Details) -> Result<String> {
             lasting(&json!({ "until_unix_seconds": until }), "the releases are refused: too many questions")
         }
         Fault::TooManyRequests => lasting(&seconds(60), "the releases are refused: too many requests"),
+        Fault::ProxyWanted => lasting(&json!({}), "a proxy wants a name and a password"),
         Fault::ReleasesFail => lasting(&json!({}), "the releases fail"),
         Fault::UpdaterStaged => updates::stage(world),
         Fault::UpdaterStaleBackup => updates::leave_backup(world),
@@ -294,6 +296,7 @@ fn clear(world: &World) -> Result<String> {
             | Fault::UnexpectedModel
             | Fault::RateLimited
             | Fault::TooManyRequests
+            | Fault::ProxyWanted
             | Fault::ReleasesFail
             | Fault::BrewAtWork
             | Fault::NewChat

@@ -99,6 +99,9 @@ async fn limited(State(server): Shared, request: Request, next: Next) -> Respons
         number(response.headers_mut(), "retry-after", parameters["seconds"].as_i64().unwrap_or(60));
         return response;
     }
+    if notes::is_raised(&server.world, Fault::ProxyWanted) {
+        return refusal(StatusCode::PROXY_AUTHENTICATION_REQUIRED, "Proxy Authentication Required");
+    }
     if notes::is_raised(&server.world, Fault::ReleasesFail) {
         return refusal(StatusCode::BAD_GATEWAY, "Server Error");
     }

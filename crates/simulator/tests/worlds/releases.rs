@@ -164,6 +164,9 @@ fn the_network_goes_and_comes_and_questions_are_refused() {
     let (status, head, _) = get(&sandbox, LIST, "");
     assert_eq!((status, header(&head, "retry-after").as_deref()), (429, Some("30")));
     sandbox.fault(&["clear"]);
+    sandbox.fault(&["proxy-wanted"]);
+    assert_eq!(get(&sandbox, LIST, "").0, 407);
+    sandbox.fault(&["clear"]);
     sandbox.fault(&["releases-fail"]);
     assert_eq!(get(&sandbox, LIST, "").0, 502);
 }
