@@ -9,8 +9,7 @@ pub enum Wish {
     Open,
     /// Post a notification about an alert of this kind.
     Notify(String),
-    /// The same, and nothing where no copy runs yet: what the daemon of a simulated machine asks for, which has no
-    /// bundle that could be opened.
+    /// The same, and nothing where no copy runs yet: what a daemon asks for that has no bundle to open.
     NotifyIfThere(String),
 }
 
@@ -19,7 +18,7 @@ pub const USAGE: &str = "usage: stablehand-tray [--open | notify KIND [--if-ther
 
   --open        open the window at once
   notify KIND   post a notification about the newest alert of that kind
-  --if-there    only where a copy runs
+  --if-there    only where a copy runs; ends with 3 where none does
 
 A copy that runs already does it, and this one ends. STABLEHAND_WORLD=DIR shows the simulated machine in DIR.
 ";

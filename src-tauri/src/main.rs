@@ -27,6 +27,8 @@ use std::process::ExitCode;
 
 /// Wrong usage.
 const USAGE_CODE: u8 = 2;
+/// No copy runs that could do it.
+const NOBODY_CODE: u8 = 3;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args_os().skip(1).map(|text| text.to_string_lossy().into_owned()).collect();
@@ -40,7 +42,9 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         #[cfg(target_os = "linux")]
-        Some(shell::page_process::VERB) if arguments.len() == 1 => return told(shell::page_process::run()),
+        Some(shell::page_process::VERB) if arguments.len() == 1 => {
+            return told(shell::page_process::run().map(|()| ExitCode::SUCCESS));
+        }
         Some(_) | None => {}
     }
     let wish = match Wish::parse(&arguments) {
@@ -53,9 +57,9 @@ fn main() -> ExitCode {
     told(run(wish))
 }
 
-fn told(outcome: Result<(), String>) -> ExitCode {
+fn told(outcome: Result<ExitCode, String>) -> ExitCode {
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(why) => {
             aside(&format!("stablehand-tray: {why}\n"));
             ExitCode::FAILURE
@@ -63,16 +67,16 @@ fn told(outcome: Result<(), String>) -> ExitCode {
     }
 }
 
-fn run(wish: Wish) -> Result<(), String> {
+fn run(wish: Wish) -> Result<ExitCode, String> {
     let place = Place::detect().map_err(|error| error.to_string())?;
     match instance::claim(&place, &wish) {
         Ok(Instance::First(first)) => match wish {
             Wish::Stand | Wish::Open | Wish::Notify(_) => {
-                shell::run(place, first, wish).map_err(|error| error.to_string())
+                shell::run(place, first, wish).map(|()| ExitCode::SUCCESS).map_err(|error| error.to_string())
             }
-            Wish::NotifyIfThere(_) => Ok(()),
+            Wish::NotifyIfThere(_) => Ok(ExitCode::from(NOBODY_CODE)),
         },
-        Ok(Instance::Second) => Ok(()),
+        Ok(Instance::Second) => Ok(ExitCode::SUCCESS),
         Err(error) => Err(format!("neither the first copy nor able to talk to it: {error}")),
     }
 }

@@ -1,6 +1,7 @@
 //! Telling a person on the desktop. The engine decided that it is worth it; here it is only delivered.
 //!
-//! On Linux the session's notification service shows it. On macOS only an app bundle may post notifications (a program
+//! On Linux the menu is asked, whose notifications speak its person's language and have buttons; where none runs, the
+//! session's notification service shows it in our words. On macOS only an app bundle may post notifications (a program
 //! outside one is aborted by `UNUserNotificationCenter`), so the bundle that this program lies in is opened in the
 //! background with the matter's name; without a bundle there is nobody to post it. A simulated machine's troubles are
 //! not the person's: only a menu that shows that machine is told.
@@ -17,13 +18,15 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The program of the menu, beside ours.
 const MENU: &str = "stablehand-tray";
+/// How it ends when no copy of it runs (`stablehand-tray --help`).
+const NOBODY_CODE: i32 = 3;
 
 /// Why nothing was shown. The alert is in the daemon's snapshot all the same.
 #[derive(Debug, thiserror::Error)]
 pub enum Undelivered {
-    /// The machine is simulated, and there is no menu beside this program that could show it.
-    #[error("a simulated machine tells nobody but its own menu, and there is none beside this program")]
-    Simulated,
+    /// No menu runs that could show it; a simulated machine tells nobody else.
+    #[error("no menu runs that could show it")]
+    NoMenu,
     /// Nothing here can show it.
     #[error("there is no desktop session to show it in: {0}")]
     NoDesktop(String),
@@ -47,10 +50,14 @@ impl From<CommandError> for Undelivered {
 /// [`Undelivered`], with the reason.
 pub async fn deliver(machine: &Machine, alert: &Alert) -> Result<(), Undelivered> {
     if let Some(world) = machine.simulated() {
-        return through_menu(world, alert).await;
+        return through_menu(Some(world), alert).await;
     }
     match machine.os() {
-        Os::Linux => through_session_bus(alert).await,
+        Os::Linux => match through_menu(None, alert).await {
+            Ok(()) => Ok(()),
+            // There is none, or it is of no use: the person is told all the same.
+            Err(_) => through_session_bus(alert).await,
+        },
         Os::MacOs => {
             let program = std::env::current_exe().map_err(|error| Undelivered::NotOpened(error.to_string()))?;
             let bundle = bundle_of(&program).ok_or(Undelivered::NoBundle)?;
@@ -60,18 +67,22 @@ pub async fn deliver(machine: &Machine, alert: &Alert) -> Result<(), Undelivered
     }
 }
 
-/// Asks the menu of a simulated machine, where one runs.
-async fn through_menu(world: &Path, alert: &Alert) -> Result<(), Undelivered> {
+/// Asks the menu, where one runs: a simulated machine's own, or the person's.
+async fn through_menu(world: Option<&Path>, alert: &Alert) -> Result<(), Undelivered> {
     let program = std::env::current_exe().map_err(|error| Undelivered::NotOpened(error.to_string()))?;
     let menu = program.with_file_name(MENU);
     if !menu.is_file() {
-        return Err(Undelivered::Simulated);
+        return Err(Undelivered::NoMenu);
     }
     let mut command = tokio::process::Command::new(menu);
-    command.args(["notify", alert.kind.word(), "--if-there"]).env("STABLEHAND_WORLD", world).kill_on_drop(true);
+    command.args(["notify", alert.kind.word(), "--if-there"]).kill_on_drop(true);
+    if let Some(world) = world {
+        command.env("STABLEHAND_WORLD", world);
+    }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     match tokio::time::timeout(PATIENCE, command.status()).await {
         Ok(Ok(status)) if status.success() => Ok(()),
+        Ok(Ok(status)) if status.code() == Some(NOBODY_CODE) => Err(Undelivered::NoMenu),
         Ok(Ok(status)) => Err(Undelivered::NotOpened(status.to_string())),
         Ok(Err(error)) => Err(Undelivered::NotOpened(error.to_string())),
         Err(_) => Err(Undelivered::NotOpened("it does not answer".to_owned())),
@@ -97,7 +108,7 @@ fn bundle_of(program: &Path) -> Option<PathBuf> {
 async fn through_session_bus(alert: &Alert) -> Result<(), Undelivered> {
     let mut notification = notify_rust::Notification::new();
     let evidence = alert.evidence.as_deref().map_or_else(String::new, |evidence| format!("{evidence}\n"));
-    let body = format!("{evidence}To mend it: {}", alert.action);
+    let body = format!("{evidence}What to do: {}", alert.action);
     notification.appname("Stablehand").summary(&alert.message).body(&body);
     match tokio::time::timeout(PATIENCE, notification.show_async()).await {
         Ok(Ok(_)) => Ok(()),
@@ -120,7 +131,7 @@ mod tests {
     #[tokio::test]
     async fn a_simulated_machine_without_a_menu_tells_nobody() {
         let (_dir, machine) = world_folder("linux");
-        assert!(matches!(deliver(&machine, &alert()).await, Err(Undelivered::Simulated)));
+        assert!(matches!(deliver(&machine, &alert()).await, Err(Undelivered::NoMenu)));
     }
 
     #[test]

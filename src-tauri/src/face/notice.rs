@@ -1,5 +1,5 @@
 //! A notification about an alert. Which alerts are told is decided by the daemon (quiet hours, pauses, one of a kind a
-//! minute): on Linux it posts them itself, on macOS it starts this program with the alert's kind.
+//! minute): it starts this program with the alert's kind, and on Linux posts them itself where no copy of it runs.
 
 use crate::face::words::Words;
 use stablehand_protocol::face::Ask;
@@ -84,10 +84,10 @@ mod tests {
         seen.alerts = vec![alert("hung", "old"), alert("hung", "new"), alert("drift", "other")];
         assert_eq!(
             notice(Some(&seen), "hung", false, &words),
-            Notice { summary: "new".to_owned(), body: "To mend it: do it".to_owned(), deed: None }
+            Notice { summary: "new".to_owned(), body: "What to do: do it".to_owned(), deed: None }
         );
         seen.alerts[1].evidence = Some("1 slot busy".to_owned());
-        assert_eq!(notice(Some(&seen), "hung", false, &words).body, "1 slot busy\nTo mend it: do it");
+        assert_eq!(notice(Some(&seen), "hung", false, &words).body, "1 slot busy\nWhat to do: do it");
         assert_eq!(notice(Some(&seen), "since-quiet", false, &words).summary, "other");
         assert_eq!(notice(Some(&seen), "hung", true, &words).summary, "SIMULATED: new");
         assert_eq!(notice(None, "hung", false, &words).summary, "Stablehand has something to tell");

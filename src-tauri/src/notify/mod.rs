@@ -1,5 +1,6 @@
 //! Posting notifications. On macOS this program is the one that may (UNUserNotificationCenter, inside an app bundle).
-//! On Linux the daemon posts its own; what a simulated Mac would post is shown there through the session bus.
+//! On Linux they go through the session bus, also what a simulated Mac would post; where this program does not run, the
+//! daemon posts its own there.
 
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(target_os = "macos", path = "macos.rs")]
