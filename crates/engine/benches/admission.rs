@@ -4,7 +4,7 @@
 //! and finds its place. Both are measured together, so that the queue stays as long as it is; the figure per decision
 //! is half of it. Run by `scripts/bench admission`.
 
-use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use criterion::{Criterion, criterion_group, criterion_main};
 use stablehand_engine::admission::{
     Admission, ClientLimits, Effect, End, Event, Lane, Limits, ModelLimits, Permit, Ticket, TicketId,
 };
@@ -27,10 +27,10 @@ struct Crowd {
 }
 
 const CROWDS: [Crowd; 4] = [
-    Crowd { name: "4 clients, 2 models", clients: 4, models: 2, patient: false },
-    Crowd { name: "100 clients, 8 models", clients: 100, models: 8, patient: true },
-    Crowd { name: "10,000 clients, 2 models", clients: 10_000, models: 2, patient: true },
-    Crowd { name: "100 clients, 50 models", clients: 100, models: 50, patient: true },
+    Crowd { name: "4-clients-2-models", clients: 4, models: 2, patient: false },
+    Crowd { name: "100-clients-8-models", clients: 100, models: 8, patient: true },
+    Crowd { name: "10000-clients-2-models", clients: 10_000, models: 2, patient: true },
+    Crowd { name: "100-clients-50-models", clients: 100, models: 50, patient: true },
 ];
 
 struct Queue {
@@ -90,18 +90,14 @@ impl Queue {
 }
 
 fn decisions(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("two decisions with 10,000 waiting");
+    let mut group = criterion.benchmark_group("admission");
     for crowd in &CROWDS {
         let mut queue = Queue::new(crowd);
         group.bench_function(crowd.name, |bencher| {
-            bencher.iter_batched(
-                || (),
-                |()| {
-                    queue.end();
-                    queue.arrive();
-                },
-                BatchSize::SmallInput,
-            );
+            bencher.iter(|| {
+                queue.end();
+                queue.arrive();
+            });
         });
     }
     group.finish();

@@ -145,7 +145,7 @@ fn longest_gap(setup: &Setup, fates: &[Fate], is_there: impl Fn(Place) -> bool) 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 3_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// All are served, no model and no lane is passed over for longer than the stated bounds, and no client gets
     /// more than the stated lead on one that waits.

@@ -1,7 +1,7 @@
 //! When a turn can be expected, from measured service times. Estimates, not promises: they tell somebody who would
 //! give up before its turn at once, and a person what to expect.
 
-use super::machine::{Admission, Model, Request};
+use super::machine::{Admission, Request};
 use super::turns::Turns;
 use crate::time::Awake;
 use std::time::Duration;
@@ -37,27 +37,23 @@ impl Admission {
         let current = if model.running >= slots { each / 2 } else { Duration::ZERO };
         let own = (ahead + current) / slots;
 
-        let others = self.seats.asked_for().filter(|other| *other != number);
-        let others: Vec<&Model> = others.map(|other| &self.models[other]).collect();
-        let seats = self.limits.loaded_models.max(1);
+        let others = count(self.seats.count_asked_for() - usize::from(model.standing.asked_for.is_some()));
+        let seats = count(self.limits.loaded_models).max(1);
         let in_memory = model.is_in_memory();
-        let load = model.load.get().unwrap_or_default();
-        if others.is_empty() || others.len() < seats && in_memory {
-            return Some(if in_memory { own } else { own + load });
+        let load = model.load.get().or(self.load.get()).unwrap_or_default();
+        if others == 0 || others < seats && in_memory {
+            return Some(if in_memory { own } else { own.saturating_add(load) });
         }
-        // Models take turns: each that waits has its own time in memory between two of this one.
+        // Models take turns: each that is asked for has its own time in memory between two of this one.
         let affinity = self.limits.affinity;
         let began = if in_memory { self.contended_for(model, now).min(affinity) } else { affinity };
         let length = if affinity.is_zero() { each } else { affinity };
-        let turns = (own + began).as_nanos() / length.as_nanos().max(1);
-        let turns = u32::try_from(turns).unwrap_or(u32::MAX);
-        let between = others.iter().map(|other| {
-            let work = other.service.get().unwrap_or_default().saturating_mul(count(other.waiting()));
-            let loads = (other.load.get().unwrap_or_default() + load).saturating_mul(turns);
-            work.min(length.saturating_mul(turns)).saturating_add(loads)
-        });
-        let between = between.fold(Duration::ZERO, Duration::saturating_add);
-        Some(own.saturating_add(between / count(seats).max(1)))
+        let turns = own.saturating_add(began).as_nanos() / length.as_nanos().max(1);
+        let turns = u32::try_from(turns).unwrap_or(u32::MAX).saturating_mul(others);
+        let of_others = self.service.get().unwrap_or(each).saturating_mul(count(self.waiting - model.waiting()));
+        let loads = self.load.get().unwrap_or_default().saturating_mul(turns);
+        let between = of_others.min(length.saturating_mul(turns)).saturating_add(loads);
+        Some(own.saturating_add(if in_memory { Duration::ZERO } else { load }).saturating_add(between / seats))
     }
 }
 

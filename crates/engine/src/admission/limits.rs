@@ -76,7 +76,7 @@ impl Default for Limits {
             slots_while_unknown: 1,
             affinity: Duration::from_secs(120),
             ageing: Duration::from_secs(60),
-            quantum: Duration::from_secs(10),
+            quantum: Duration::from_secs(5),
             linger: Duration::from_secs(2),
             model: ModelLimits::default(),
             models: BTreeMap::new(),

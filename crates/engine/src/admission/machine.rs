@@ -28,6 +28,9 @@ pub struct Admission {
     pub(super) lingers_until: Option<Awake>,
     pub(super) waiting: usize,
     pub(super) switches: u64,
+    /// Over all models.
+    pub(super) service: Mean,
+    pub(super) load: Mean,
     arrivals: Arrival,
     issued: u64,
 }
@@ -188,6 +191,8 @@ impl Admission {
             lingers_until: None,
             waiting: 0,
             switches: 0,
+            service: Mean::default(),
+            load: Mean::default(),
             arrivals: 0,
             issued: 0,
         }
@@ -224,8 +229,7 @@ impl Admission {
             Event::Around { model, busy } => self.note_around(now, &model, busy),
             Event::Learnt { model, costs } => {
                 let model = self.model(&model);
-                costs.service.into_iter().for_each(|span| self.models[model].service.learn(span));
-                costs.load.into_iter().for_each(|span| self.models[model].load.learn(span));
+                self.learn(model, costs);
                 self.tidy_model(model);
             }
             Event::Reloaded(limits) => self.reload(now, *limits),
@@ -403,7 +407,7 @@ impl Admission {
         let told = match end {
             Some(End::Served { load }) => {
                 let load = load.map(|load| load.min(took));
-                self.learn(now, request.model, running, took, load);
+                self.learn_from(now, request.model, running, took, load);
                 load
             }
             Some(End::Failed) | None => {
@@ -421,22 +425,35 @@ impl Admission {
     }
 
     /// What an answered request teaches about its model.
-    fn learn(&mut self, now: Awake, number: usize, running: Running, took: Duration, load: Option<Duration>) {
+    fn learn_from(&mut self, now: Awake, number: usize, running: Running, took: Duration, load: Option<Duration>) {
         let model = &mut self.models[number];
         let service = match (running.found, load) {
             (_, Some(load)) => Some(took.saturating_sub(load)),
             (Found::Present, None) => Some(took),
             (Found::Loading | Found::Absent, None) => None,
         };
+        let load = match running.found {
+            Found::Absent => load.or(model.service.get().map(|service| took.saturating_sub(service))),
+            Found::Loading | Found::Present => None,
+        };
         if running.found == Found::Absent {
-            let rest = model.service.get().map(|service| took.saturating_sub(service));
-            let load = load.or(rest);
-            load.into_iter().for_each(|load| model.load.learn(load));
             model.seated_since = model.seated_since.max(running.since + load.unwrap_or_default());
         }
-        service.into_iter().for_each(|service| model.service.learn(service));
         model.memory = Memory::Present;
         model.answered = Some(now);
+        self.learn(number, Costs { service, load });
+    }
+
+    fn learn(&mut self, number: usize, costs: Costs) {
+        let model = &mut self.models[number];
+        if let Some(service) = costs.service {
+            model.service.learn(service);
+            self.service.learn(service);
+        }
+        if let Some(load) = costs.load {
+            model.load.learn(load);
+            self.load.learn(load);
+        }
     }
 
     /// A request has ended without an answer: the server gives up loading when nobody waits for it any more.

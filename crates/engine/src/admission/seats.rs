@@ -61,13 +61,13 @@ impl Seats {
         }
     }
 
-    /// Models for which somebody may have a turn, the one that has waited the longest first.
-    pub(super) fn asked_for(&self) -> impl Iterator<Item = usize> {
-        self.by_age.iter().map(|(_, number)| *number)
+    /// Models for which somebody may have a turn.
+    pub(super) fn count_asked_for(&self) -> usize {
+        self.by_age.len()
     }
 
-    /// The same in the order in which they may take a seat: those that have waited for this long come first, the
-    /// longest first; then the best lane counts.
+    /// Models for which somebody may have a turn, in the order in which they may take a seat: those that have waited
+    /// for this long come first, the longest first; then the best lane counts.
     fn in_turn(&self, ageing: Duration, now: Awake) -> impl Iterator<Item = usize> {
         let is_aged = move |since: Awake| now.since(since) >= ageing;
         let aged = self.by_age.iter().take_while(move |(since, _)| is_aged(*since)).map(|(_, number)| *number);
