@@ -17,6 +17,8 @@ use stablehand_protocol::client::gateway::Gateway as Control;
 use stablehand_protocol::queue::QueueView;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -129,6 +131,7 @@ async fn answer(asks: mpsc::UnboundedSender<Asked>, request: Request<Incoming>) 
 /// An answer that is being sent, piece by piece.
 pub struct Answering {
     pieces: mpsc::UnboundedSender<Result<Frame<Bytes>, Broken>>,
+    taken: Arc<AtomicUsize>,
 }
 
 impl Answering {
@@ -138,6 +141,11 @@ impl Answering {
 
     pub fn trailers(&self, trailers: HeaderMap) {
         let _ = self.pieces.send(Ok(Frame::trailers(trailers)));
+    }
+
+    /// How many pieces have gone to the connection; it takes the next one when there is room for it.
+    pub fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
     }
 
     /// Breaks the connection in the middle.
@@ -173,9 +181,15 @@ impl Asked {
     /// Begins an answer.
     pub fn begin(self, headers: &[(&str, &str)]) -> Answering {
         let (pieces, mut sent) = mpsc::unbounded_channel();
-        let stream = futures_util::stream::poll_fn(move |context| sent.poll_recv(context)).boxed();
+        let taken = Arc::new(AtomicUsize::new(0));
+        let count = taken.clone();
+        let counted = move |piece| {
+            count.fetch_add(1, Ordering::Relaxed);
+            piece
+        };
+        let stream = futures_util::stream::poll_fn(move |context| sent.poll_recv(context)).map(counted).boxed();
         let _ = self.answer.send(head(StatusCode::OK, headers).body(StreamBody::new(stream)).unwrap());
-        Answering { pieces }
+        Answering { pieces, taken }
     }
 
     /// Waits until nobody waits for an answer.
