@@ -230,6 +230,31 @@ test('the gateway’s queue: who waits for what, one is dropped, one gets anothe
   await expect(wrong).toHaveCount(0);
 });
 
+test('the gateway is put in Ollama’s place after its plan was read, and beside it at once', async ({ page }) => {
+  await open(page, 'prefill');
+  await page.getByRole('button', { name: 'Settings' }).click();
+  const takeover = page.getByRole('radio', { name: 'In Ollama’s place' });
+  await takeover.check();
+  const plan = page.getByRole('group', { name: 'What would be done' });
+  await expect(plan.getByRole('heading')).toBeFocused();
+  await expect(plan).toContainText('Ollama is restarted for it');
+  await plan.getByRole('button', { name: 'Cancel' }).click();
+  await expect(page.getByRole('radio', { name: 'Off' })).toBeChecked();
+  await takeover.check();
+  await plan.getByRole('button', { name: 'Go on' }).click();
+  await expect(plan).toHaveCount(0);
+  await expect(takeover).toBeChecked();
+  await expect(page.getByText('Ollama behind it: http://127.0.0.1:11436')).toBeVisible();
+  await page.getByRole('radio', { name: 'Off' }).check();
+  await plan.getByRole('button', { name: 'Go on' }).click();
+  // Beside it nobody is interrupted.
+  await page.getByRole('radio', { name: 'Beside Ollama' }).check();
+  await expect(page.getByText('http://127.0.0.1:11435')).toBeVisible();
+  await page.getByRole('spinbutton', { name: 'Port' }).fill('11434');
+  await page.getByRole('button', { name: 'Set', exact: true }).last().click();
+  await expect(page.getByRole('alert').filter({ hasText: 'Ollama’s own port' })).toBeVisible();
+});
+
 test('the settings page: opened, changed and left by key', async ({ page }) => {
   await open(page, 'prefill');
   await page.getByRole('button', { name: 'Settings' }).press('Enter');

@@ -65,7 +65,11 @@ fn of_snapshot(snapshot: &Snapshot) -> Shape {
 fn of_serving(snapshot: &Snapshot) -> Shape {
     if hanging(snapshot).is_some() {
         Shape::Stalled
-    } else if judgements(snapshot).any(|judged| judged.trouble) || drifts(snapshot) || under_pressure(snapshot) {
+    } else if judgements(snapshot).any(|judged| judged.trouble)
+        || drifts(snapshot)
+        || under_pressure(snapshot)
+        || gateway_fails(snapshot)
+    {
         Shape::Warning
     } else if is_busy(snapshot) {
         Shape::Busy
@@ -93,6 +97,12 @@ pub fn drifts(snapshot: &Snapshot) -> bool {
     snapshot.settings.iter().any(|setting| setting.standing == "drift")
 }
 
+/// Whether the gateway is not where it is wished, or nothing comes through it there.
+pub fn gateway_fails(snapshot: &Snapshot) -> bool {
+    let Some(gateway) = &snapshot.gateway else { return false };
+    gateway.aside.is_some() || (gateway.healthy == Known::Is(false) && gateway.state != "changing")
+}
+
 fn under_pressure(snapshot: &Snapshot) -> bool {
     let Some(watched) = &snapshot.watched else { return false };
     matches!(watched.memory.pressure_level, Known::Is(level) if level >= PRESSURE_WARNING)
@@ -113,8 +123,8 @@ fn judgements(snapshot: &Snapshot) -> impl Iterator<Item = &Judged> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::face::testing::{judged, live, queue, runner, snapshot, view, watched};
-    use stablehand_protocol::Failure;
+    use crate::face::testing::{gateway, judged, live, queue, runner, snapshot, view, watched};
+    use stablehand_protocol::{Failure, Gateway};
 
     #[test]
     fn every_state_of_the_server_has_its_shape() {
@@ -186,6 +196,23 @@ mod tests {
         let mut unknown = live(snapshot());
         unknown.queue = Some(Known::unknown("it is silent"));
         assert_eq!(icon(&unknown), Shape::Well);
+    }
+
+    #[test]
+    fn a_gateway_that_is_of_no_use_is_a_warning_and_one_on_its_way_is_not() {
+        let shape = |state: &str, healthy: bool, aside: bool| {
+            let mut snapshot = snapshot();
+            snapshot.gateway = Some(Gateway {
+                healthy: Known::Is(healthy),
+                aside: aside.then(|| Failure::new("x", "y", "z")),
+                ..gateway("takeover", state)
+            });
+            icon(&live(snapshot))
+        };
+        assert_eq!(shape("in-place", true, false), Shape::Well);
+        assert_eq!(shape("in-place", false, false), Shape::Warning);
+        assert_eq!(shape("changing", false, false), Shape::Well);
+        assert_eq!(shape("aside", true, true), Shape::Warning);
     }
 
     #[test]

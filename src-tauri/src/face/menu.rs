@@ -151,6 +151,7 @@ fn of_daemon(snapshot: &Snapshot, view: &View, words: &Words) -> Vec<Item> {
     }
     items.push(Item::Separator);
     items.extend(recover(snapshot, words));
+    items.extend(gateway(snapshot, words));
     items.push(at_login(&view.choices, words));
     let paused = snapshot.alerts_paused_until.is_some();
     items.push(Item::Toggle {
@@ -210,6 +211,14 @@ fn recover(snapshot: &Snapshot, words: &Words) -> Option<Item> {
     let set = BTreeMap::from([("recovery.policy".to_owned(), if on { "alert" } else { "runner" }.to_owned())]);
     let act = request(Request::Configure { set });
     Some(Item::Toggle { id: "recover".to_owned(), text: words.say("menu.recover"), on, act })
+}
+
+/// The gateway in Ollama's place, which no client has to be told of; one beside it is made on the page, and ended here.
+fn gateway(snapshot: &Snapshot, words: &Words) -> Option<Item> {
+    let on = snapshot.gateway.as_ref()?.mode != "off";
+    let mode = if on { "off" } else { "takeover" }.to_owned();
+    let act = request(Request::Gateway { mode, port: None, dry_run: false });
+    Some(Item::Toggle { id: "gateway".to_owned(), text: words.say("menu.gateway"), on, act })
 }
 
 /// The queue can be paused where a gateway keeps one.
@@ -309,6 +318,7 @@ fn warning_line(view: &View, snapshot: &Snapshot, words: &Words) -> String {
     match trouble {
         Some(judged) => words.phrase(&judged.said),
         None if icon::is_paused(view) => words.fill("menu.state.paused", &[("count", &waiting(view).to_string())]),
+        None if icon::gateway_fails(snapshot) => words.say("menu.state.gateway"),
         None if icon::drifts(snapshot) => words.say("menu.state.drift"),
         None => words.say("menu.state.warning"),
     }
@@ -394,9 +404,11 @@ fn shortened_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::face::testing::{judged, live, queue, runner, running, setting, snapshot, versions, view, watched};
+    use crate::face::testing::{
+        gateway, judged, live, queue, runner, running, setting, snapshot, versions, view, watched,
+    };
     use crate::face::words::Language;
-    use stablehand_protocol::Failure;
+    use stablehand_protocol::{Failure, Gateway};
 
     fn english(view: &View) -> Menu {
         menu(view, false, &Words::of(Language::English))
@@ -568,6 +580,28 @@ mod tests {
     }
 
     #[test]
+    fn the_gateway_is_switched_on_and_off_where_the_daemon_knows_of_one() {
+        let asked = |mode: &str| {
+            let mut snapshot = busy();
+            snapshot.gateway = Some(gateway(mode, mode));
+            match english(&live(snapshot)).act("gateway") {
+                Some(Act::Ask(asks)) => serde_json::to_string(asks).unwrap(),
+                Some(other) => format!("{other:?}"),
+                None => "nothing".to_owned(),
+            }
+        };
+        let request = |mode: &str| {
+            format!(
+                r#"[{{"what":"request","request":{{"verb":"gateway","mode":"{mode}","port":null,"dry_run":false}}}}]"#
+            )
+        };
+        assert_eq!(asked("off"), request("takeover"));
+        assert_eq!(asked("takeover"), request("off"));
+        assert_eq!(asked("beside"), request("off"));
+        assert_eq!(english(&live(busy())).act("gateway"), None);
+    }
+
+    #[test]
     fn a_queue_can_be_paused_and_says_so_until_it_goes_on() {
         let with = |holds: &[&str]| {
             let mut view = live(busy());
@@ -637,6 +671,8 @@ mod tests {
         let mut paused = live(busy());
         paused.queue = Some(Known::Is(Box::new(queue(1, &["paused"]))));
         views.push(paused);
+        let aside = Gateway { healthy: Known::Is(false), ..gateway("takeover", "in-place") };
+        views.push(live(Snapshot { gateway: Some(aside), ..busy() }));
         for versions in [versions(), pinned, current, unread].into_iter().chain(under_way) {
             views.push(live(Snapshot { versions: Some(versions), ..busy() }));
         }

@@ -3,8 +3,8 @@
 use stablehand_protocol::face::{Choices, Link, View};
 use stablehand_protocol::queue::{QueueHold, QueueView, WaitingRequest};
 use stablehand_protocol::{
-    Alert, Config, Judged, Known, Memory, Phrase, Queue, Recovery, Release, Server, Setting, Snapshot, Upgrade,
-    Versions, Watched, WatchedRunner,
+    Alert, Config, Gateway, Judged, Known, Memory, Phrase, Queue, Recovery, Release, Server, Setting, Snapshot,
+    Upgrade, Versions, Watched, WatchedRunner,
 };
 use std::collections::BTreeMap;
 
@@ -126,6 +126,19 @@ pub fn setting(name: &str, desired: Option<&str>) -> Setting {
         meaning: String::new(),
         allowed: String::new(),
         caution: String::new(),
+    }
+}
+
+pub fn gateway(mode: &str, state: &str) -> Gateway {
+    Gateway {
+        mode: mode.to_owned(),
+        state: state.to_owned(),
+        words: String::new(),
+        listen: None,
+        upstream: None,
+        healthy: Known::unknown("not asked"),
+        pid: None,
+        aside: None,
     }
 }
 

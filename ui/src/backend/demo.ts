@@ -5,6 +5,7 @@
 import type {
   Answer,
   Ask,
+  Gateway,
   Judged,
   Phrase,
   MemoryBound,
@@ -102,6 +103,25 @@ export function demo(search: string): Backend {
         change((view) => {
           const after = snapshotIn(view);
           if (after) after.alerts_paused_until = request.seconds === 0 ? null : ahead(request.seconds);
+        });
+        return ended('changed');
+      case 'gateway':
+        if (request.port === 11_434)
+          return failed('bad-port', 'that is Ollama’s own port (`--takeover` stands in its place); nothing was changed', 'name a free port');
+        if (request.dry_run)
+          return {
+            answer: 'ended',
+            ending: {
+              outcome: 'planned',
+              settings: [],
+              restarts: request.mode === 'takeover' || snapshot.gateway?.mode === 'takeover',
+              steps: ['restart Ollama with a moved address, given to its own start alone', 'start the gateway and prove it by a real request through it'],
+            },
+          };
+        change((view) => {
+          const after = snapshotIn(view);
+          if (after) after.gateway = placed(request.mode, request.port ?? undefined);
+          view.queue = request.mode === 'off' ? null : queued({ waiting: [], running: [] });
         });
         return ended('changed');
       case 'pin':
@@ -563,6 +583,23 @@ const request = (id: number, client: string, waited_s: number, more: Partial<Wai
   ...more,
 });
 
+/** The gateway where it is wished. */
+function placed(mode: string, port = 11_435, more: Partial<Gateway> = {}): Gateway {
+  const off = mode === 'off';
+  const takeover = mode === 'takeover';
+  return {
+    mode,
+    state: takeover ? 'in-place' : mode,
+    words: off ? 'there is no gateway' : takeover ? 'the gateway stands in Ollama’s place' : 'the gateway stands beside Ollama',
+    listen: off ? null : `http://127.0.0.1:${takeover ? 11_434 : port}`,
+    upstream: off ? null : `http://127.0.0.1:${takeover ? 11_436 : 11_434}`,
+    healthy: off ? { unknown: 'the gateway does not run' } : true,
+    pid: off ? null : 2207,
+    aside: null,
+    ...more,
+  };
+}
+
 function queued(more: Partial<QueueView> = {}): QueueView {
   return {
     at: ago(0),
@@ -593,6 +630,7 @@ function queued(more: Partial<QueueView> = {}): QueueView {
 function gated(more: Partial<QueueView> = {}): Scene {
   const made = calm();
   made.view.queue = queued(more);
+  live(made).gateway = placed('takeover');
   const seen = live(made).watched;
   const waits = made.view.queue.waiting.length;
   if (seen) Object.assign(seen.queue, { at_least: waits, at_most: waits });
@@ -629,6 +667,7 @@ function calm(): Scene {
     ),
     {
       versions: versions(),
+      gateway: placed('off'),
       runners: [
         { pid: 5495, kind: 'llama-server', model: QWEN, slots: 1, forced: 'qwen35moe: Ollama works on one request at a time with models of this architecture, whatever the setting says' },
       ],
@@ -836,6 +875,24 @@ export const SCENES: Record<string, () => Scene> = {
       models: [{ model: QWEN, loaded: true, slots: 1, at_most: 1, running: 0, around: 1, waiting: 5 }],
       config_failure: failure('config-invalid', 'config.toml:30:1: the alias «a» leads to itself; the edit was not taken, the one before stays in force', 'mend line 30'),
     }),
+  'gateway-aside': () => {
+    const made = calm();
+    live(made).gateway = placed('takeover', undefined, {
+      state: 'aside',
+      words: 'the gateway does not stand in Ollama’s place',
+      listen: null,
+      upstream: null,
+      healthy: { unknown: 'the gateway does not run' },
+      pid: null,
+      aside: failure('exposed', 'Ollama.app is set to «Expose Ollama to the network», which outranks every address its start is given', 'Switch it off in Ollama.app’s settings'),
+    });
+    return made;
+  },
+  'gateway-unhealthy': () => {
+    const made = gated();
+    live(made).gateway = placed('takeover', undefined, { healthy: false, words: 'requests do not come through it; it is restarted' });
+    return made;
+  },
   'gateway-idle': () => gated({ running: [], waiting: [] }),
   'gateway-silent': () => {
     const made = calm();

@@ -1,6 +1,6 @@
-//! The gateway's queue: exactly who runs, who waits, and what holds them.
+//! The gateway: where it stands, and its queue: exactly who runs, who waits, and what holds them.
 
-import type { Ask, QueueHold, QueueRequest, QueueView, View } from '../protocol/protocol';
+import type { Ask, Gateway, QueueHold, QueueRequest, QueueView, Snapshot, View } from '../protocol/protocol';
 import type { Speech } from '../speech';
 import { fact, figure, list, reason } from './known';
 import type { Moment } from './moment';
@@ -39,6 +39,41 @@ export function exactQueue(view: View | undefined, moment: Moment, speech: Speec
   if (!told) return undefined;
   const seen = fact(told);
   return seen ? of(seen, moment, speech) : speech.say('queue.silent', { why: reason(told) });
+}
+
+/** Where it can stand. */
+export const MODES = ['off', 'takeover', 'beside'] as const;
+
+export const placeGateway = (mode: string, port: number | null, dry_run: boolean): Ask => ({
+  what: 'request',
+  request: { verb: 'gateway', mode, port, dry_run },
+});
+
+/** Where it stands, in pieces. */
+export function gatewayStands(gateway: Gateway, speech: Speech): string[] {
+  const pieces = [speech.known(`gateway.state.${gateway.state}`, gateway.words)];
+  if (gateway.listen) pieces.push(gateway.listen);
+  if (gateway.upstream) pieces.push(speech.say('gateway.upstream', { address: gateway.upstream }));
+  return pieces;
+}
+
+/** Why it is not where it is wished, or of no use there. */
+export function gatewayTroubles(snapshot: Snapshot, speech: Speech): Trouble[] {
+  const gateway = snapshot.gateway;
+  if (!gateway) return [];
+  const plain = { evidence: [], stops: false };
+  if (gateway.aside)
+    return [
+      {
+        ...plain,
+        key: 'gateway aside',
+        title: speech.say('gateway.aside'),
+        words: [gateway.aside.message, gateway.aside.hint].filter(Boolean).join('. '),
+      },
+    ];
+  // On its way nothing comes through for a moment.
+  if (fact(gateway.healthy) !== false || gateway.state === 'changing') return [];
+  return [{ ...plain, key: 'gateway unhealthy', title: speech.say('gateway.unhealthy'), words: gateway.words }];
 }
 
 export const ofQueue = (request: QueueRequest): Ask => ({ what: 'queue', request });

@@ -3,7 +3,7 @@ import { SCENES } from '../backend/demo';
 import type { Past, Snapshot, View, WatchedRunner } from '../protocol/protocol';
 import { learn, speech } from '../speech';
 import { events } from './events';
-import { exactQueue, isPaused, queueTroubles, type ExactQueue } from './gateway';
+import { exactQueue, gatewayStands, gatewayTroubles, isPaused, queueTroubles, type ExactQueue } from './gateway';
 import { headline, waiting } from './headline';
 import { bounds, draftOf, fields, presetOf, requestOf, typed } from './settings';
 import { chart, memory, WIDTH } from './memory';
@@ -440,6 +440,26 @@ describe('the gateway’s queue', () => {
     expect(queueTroubles(view('gateway-held'), english)[0]).toMatchObject({ key: 'gateway-config', deed: { ask: { what: 'open-config' } } });
   });
 
+  test('where it stands: in place with both addresses, aside with the reason, and unhealthy', () => {
+    const gateway = snapshot('gateway').gateway;
+    expect(gateway && gatewayStands(gateway, english)).toEqual([
+      'in Ollama’s place',
+      'http://127.0.0.1:11434',
+      'Ollama behind it: http://127.0.0.1:11436',
+    ]);
+    expect(gatewayTroubles(snapshot('gateway'), english)).toEqual([]);
+    expect(gatewayTroubles(snapshot('gateway-aside'), english)[0]).toMatchObject({
+      title: 'The gateway is not in Ollama’s place',
+      words: expect.stringMatching(/Expose.*Switch it off/),
+      stops: false,
+    });
+    const sick = snapshot('gateway-unhealthy');
+    expect(gatewayTroubles(sick, english)[0]?.title).toBe('Requests do not come through the gateway');
+    if (sick.gateway) sick.gateway.state = 'changing';
+    expect(gatewayTroubles(sick, english)).toEqual([]);
+    expect(gateway && gatewayStands({ ...gateway, state: 'orbiting', words: 'it orbits' }, english)[0]).toBe('it orbits');
+  });
+
   test('no gateway is nothing, and one that does not tell says why', () => {
     expect(exactQueue(view('prefill'), now(), english)).toBeUndefined();
     expect(exactQueue(undefined, now(), english)).toBeUndefined();
@@ -603,6 +623,8 @@ test.each(Object.keys(SCENES))('%s is drawn in both languages without a hole', (
             events(scene.past, seen, Date.now(), words),
             versionsCard(seen, null, now(), words),
             exactQueue(scene.view, now(), words),
+            gatewayTroubles(seen, words),
+            seen.gateway && gatewayStands(seen.gateway, words),
             queueTroubles(scene.view, words).map(({ deed, ...rest }) => ({ ...rest, words: [rest.words, deed?.words] })),
           ]
         : []),
