@@ -99,6 +99,8 @@ pub enum Charge {
     Stop(oneshot::Sender<Outcome>),
     /// Start a new one with what is persisted.
     Start(oneshot::Sender<Outcome>),
+    /// Do nothing to it but what an upgrade wants.
+    HandOver,
     /// Look after it again.
     HandBack,
 }
@@ -615,6 +617,7 @@ impl Supervision {
                 let persisted = self.last.as_ref().and_then(|seen| seen.persisted.known().cloned());
                 (Goal::Restart { desired: persisted.unwrap_or_default() }, answer)
             }
+            Charge::HandOver => return self.event(Event::HandedOver).await,
             Charge::HandBack => return self.event(Event::HandedBack).await,
         };
         self.next_wish += 1;

@@ -33,8 +33,10 @@ use serde_json::json;
 use stablehand_engine::Known;
 use stablehand_engine::alert::{Alert, AlertKind};
 use stablehand_engine::plan::{Plan as RestartPlan, Refusal as RestartRefusal, Seat, StepFailure};
+use stablehand_engine::time::Awake;
 use stablehand_engine::upgrade::Words;
 use stablehand_engine::upgrade::found::{Busy, Found};
+use stablehand_engine::upgrade::journal::{Ending as Ended, Record};
 use stablehand_engine::upgrade::order::Order;
 use stablehand_engine::upgrade::plan::{Ask, Plan, plan, plan_rollback};
 use stablehand_engine::upgrade::resume::{Course, Presence, Resume, Turn, resume};
@@ -45,6 +47,7 @@ use stablehand_platform::machine::Machine;
 use stablehand_platform::survey::Surveyor;
 use stablehand_protocol::{self as protocol, Ending, Event, Failure, Request, Versions, Watched};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, watch};
@@ -54,6 +57,9 @@ use tokio::task::JoinHandle;
 const INTERVAL: Duration = Duration::from_secs(60);
 /// How long the first look may take before an upgrade that was cut off is taken up without it.
 const FIRST_LOOK: Duration = Duration::from_secs(60);
+/// How often an upgrade that could neither be finished nor undone is tried again by itself: a full disk gets room, a
+/// volume is attached.
+const TRY_AGAIN: Duration = Duration::from_secs(300);
 /// What every allowance gets more in a simulated machine, whose time can run faster than its processes do.
 const SIMULATED_SLACK: Duration = Duration::from_secs(60);
 
@@ -101,6 +107,7 @@ pub async fn run(machine: Machine, surveyor: Arc<Mutex<Surveyor>>, history: Hist
         work: None,
         last: None,
         stuck: None,
+        tried_at: None,
         app_management_refused: false,
         installed: None,
     };
@@ -148,6 +155,8 @@ struct Upgrading {
     last: Option<protocol::UpgradeEnd>,
     /// Why a journal that lies there can not be dealt with now.
     stuck: Option<Words>,
+    /// When that was tried last.
+    tried_at: Option<Awake>,
     /// macOS has refused this very process a change to the app; the permission holds for one that starts after it.
     app_management_refused: bool,
     /// What is in place, as of the last look, for the picture.
@@ -159,13 +168,22 @@ impl Upgrading {
     async fn take_up(&mut self, links: &mut Links) {
         let path = journal_path(&self.machine);
         if !journal::is_there(&path) {
+            // One that was cut off at its first record: nothing was begun.
+            let before = Arc::clone(&self.before);
+            let disk = Disk::new(self.machine.os(), &*before);
+            if journal::is_there(&journal::unfinished(&path))
+                && let Err(fault) = journal::remove(&disk, &journal::unfinished(&path))
+            {
+                tracing::warn!(%fault, "the beginning of a journal stays");
+            }
+            self.keep_house(links).await;
             return;
         }
         let looked = tokio::time::timeout(self.real(FIRST_LOOK), links.seen.wait_for(Option::is_some));
         let _without_one = looked.await.map(|_seen| ());
         let found = journal::read(&path);
         let order = found.as_ref().ok().and_then(|found| match found.records.first() {
-            Some(stablehand_engine::upgrade::journal::Record::Opened(order)) => Some((**order).clone()),
+            Some(Record::Opened(order)) => Some((**order).clone()),
             Some(_) | None => None,
         });
         let records = found.as_ref().map(|found| found.records.clone()).map_err(Clone::clone);
@@ -178,12 +196,17 @@ impl Upgrading {
             None => nothing_seen(),
         };
         match (resume(&records, &seen), found) {
-            (Resume::Nothing, _) => {
+            (Resume::Nothing, found) => {
                 let before = Arc::clone(&self.before);
                 if let Err(fault) = journal::remove(&Disk::new(self.machine.os(), &*before), &path) {
                     tracing::warn!(%fault, "the journal of an upgrade that has ended stays");
                 }
                 self.hand_back(links).await;
+                let records = found.map(|found| found.records).unwrap_or_default();
+                if let (Some(order), Some(Record::Closed(ending))) = (order, records.last()) {
+                    self.ended_unseen(links, &order, *ending).await;
+                }
+                self.keep_house(links).await;
             }
             (Resume::Go(course), Ok(found)) => {
                 tracing::warn!(message = %course.words.message, "an upgrade was cut off");
@@ -194,8 +217,45 @@ impl Upgrading {
         }
     }
 
+    /// An upgrade had ended when the daemon was cut off, and nobody may have heard of it.
+    async fn ended_unseen(&mut self, links: &Links, order: &Order, ending: Ended) {
+        let (goal, from, to) = (order.goal.word(), &order.from, &order.to);
+        let message = match ending {
+            Ended::Committed => format!("{goal} from {from} to {to}: done, and {to} is proved"),
+            Ended::Undone => format!("the {goal} to {to} was undone; {from} is in its place"),
+            Ended::Left => format!("the {goal} to {to} was left as it was found"),
+        };
+        let now = self.machine.clock().now().wall;
+        self.last = Some(protocol::UpgradeEnd {
+            goal: goal.to_owned(),
+            from: from.clone(),
+            to: to.clone(),
+            end: ending.word().to_owned(),
+            failure: None,
+            at: rfc3339(now),
+            measured: None,
+        });
+        self.tell(links, message, "`stablehand versions` shows what is in place").await;
+    }
+
+    /// Removes what is nobody's any more: nothing is under way.
+    async fn keep_house(&self, links: &Links) {
+        let found = self.find(links).await;
+        let before = Arc::clone(&self.before);
+        let keep = links.configuration.borrow().upgrades.keep;
+        let rubbish = finding::rubbish(&found, keep);
+        let exchange = Exchange::new(&self.machine, Disk::new(self.machine.os(), &*before));
+        for path in rubbish {
+            match exchange.discard(&path) {
+                Ok(()) => tracing::info!(path = %path.display(), "a remainder of an upgrade was removed"),
+                Err(fault) => tracing::warn!(%fault, "a remainder of an upgrade stays"),
+            }
+        }
+    }
+
     /// Changes nothing, tells, and lets everybody else work.
     async fn wait(&mut self, links: &Links, words: Words) {
+        self.tried_at = Some(self.machine.clock().now().awake);
         self.tell(links, words.message.clone(), &words.hint).await;
         self.stuck = Some(words);
         self.hand_back(links).await;
@@ -516,7 +576,11 @@ impl Upgrading {
         self.app_management_refused |= end.failure.as_ref().is_some_and(app_management);
         let (word, words) = words_of(&end, order);
         if end.turn.is_none() {
+            self.tried_at = Some(self.machine.clock().now().awake);
             self.stuck = Some(Words::new("upgrade-halted", words.message.clone(), words.hint.clone()));
+        }
+        if end.turn.is_some() {
+            self.keep_house(links).await;
         }
         let committed = end.turn == Some(Turn::Finish);
         let failure = (!committed).then(|| Failure::new(words.code, words.message.clone(), words.hint.clone()));
@@ -590,6 +654,13 @@ impl Upgrading {
     async fn look_what_is_due(&mut self, links: &mut Links) {
         let upgrades = links.configuration.borrow().upgrades.clone();
         if self.work.is_some() {
+            return;
+        }
+        let now = self.machine.clock().now().awake;
+        if self.stuck.is_some() && self.tried_at.is_none_or(|at| now.since(at) >= TRY_AGAIN) {
+            self.stuck = None;
+            let _ending = links.charges.send(Charge::HandOver).await;
+            self.take_up(links).await;
             return;
         }
         self.keep_pin(&upgrades);
@@ -709,7 +780,10 @@ fn words_of(end: &End, order: &Order) -> (&'static str, Words) {
     let code = end.failure.as_ref().map(|failure| failure.code);
     match (end.turn, &end.words, &end.failure) {
         (Some(Turn::Finish), _, _) => {
-            let message = format!("{goal} from {from} to {to}: done, and {to} is proved");
+            let mut message = format!("{goal} from {from} to {to}: done, and {to} is proved");
+            if let Some(database) = order.database.as_ref().filter(|database| database.instead.is_some()) {
+                message.push_str(&format!("; settings and chats of {from} are in {}", database.copy.display()));
+            }
             ("committed", Words::new("upgrade-committed", message, "`stablehand rollback` goes back"))
         }
         (Some(Turn::Undo), Some(words), _) => {
@@ -821,28 +895,28 @@ fn speed_in_words(measured: &protocol::Measured) -> String {
     }
 }
 
-/// In a simulated machine a file can order the daemon's death before a numbered change of the disk, so that a test can
-/// cut it off anywhere.
+/// In a simulated machine a file can order the daemon's death at a record of the journal, so that a test can cut an
+/// upgrade off anywhere: `7` before the seventh record is written, `7+` at the first change of the disk after it.
 fn deadly(machine: &Machine) -> Before {
     let Some(world) = machine.simulated() else { return Arc::new(|_what, _path| Ok(())) };
-    let order = world.join("faults").join("upgrade-dies-at");
-    let changes = std::sync::atomic::AtomicU64::new(0);
+    let order = world.join("upgrade-dies-at");
+    let records = AtomicU64::new(0);
     Arc::new(move |what, path: &Path| {
-        let Some(at) = std::fs::read_to_string(&order).ok().and_then(|text| text.trim().parse::<u64>().ok()) else {
-            return Ok(());
+        let Ok(text) = std::fs::read_to_string(&order) else { return Ok(()) };
+        let (number, after) = match text.trim().strip_suffix('+') {
+            Some(number) => (number, true),
+            None => (text.trim(), false),
         };
-        if !is_record(what, path) {
-            return Ok(());
+        let is_record = matches!(what, "write" | "remove")
+            && path.file_name().is_some_and(|name| name == "journal" || name == "journal.new");
+        let seen = records.load(Ordering::Relaxed);
+        if is_record {
+            records.fetch_add(1, Ordering::Relaxed);
         }
-        if changes.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1 == at {
+        let dies = number.parse().is_ok_and(|at: u64| if after { seen >= at } else { is_record && seen + 1 == at });
+        if dies {
             stablehand_platform::signal::kill_this_process();
         }
         Ok(())
     })
-}
-
-/// Whether a change is one of the journal.
-fn is_record(what: &str, path: &Path) -> bool {
-    matches!(what, "write" | "remove")
-        && path.file_name().is_some_and(|name| name == "journal" || name == "journal.new")
 }

@@ -161,19 +161,22 @@ impl<'a> Exchange<'a> {
         self.disk.sync_folder(folder_of(path))
     }
 
+    /// Removes what nobody takes for a whole thing any more, without the care of [`Self::remove`].
+    ///
+    /// # Errors
+    /// A [`Fault`].
+    pub fn discard(&self, path: &Path) -> Result<(), Fault> {
+        self.allow(path)?;
+        self.disk.remove_tree(path)
+    }
+
     /// Removes what a removal, a copy or a link at this path left when it was cut off.
     ///
     /// # Errors
     /// A [`Fault`].
     pub fn sweep(&self, path: &Path) -> Result<(), Fault> {
         self.allow(path)?;
-        for what in ["going", "copying", "new"] {
-            let left = hidden(path, what);
-            if self.is_there(&left)? {
-                self.disk.remove_tree(&left)?;
-            }
-        }
-        Ok(())
+        cut_off(path).iter().try_for_each(|left| self.disk.remove_tree(left))
     }
 
     fn is_there(&self, path: &Path) -> Result<bool, Fault> {
@@ -190,6 +193,15 @@ impl<'a> Exchange<'a> {
             .map_err(|error| Fault::File { path: path.to_path_buf(), reason: error.to_string() })
     }
 }
+
+/// What a removal, a copy or a link at this path left when it was cut off.
+pub fn cut_off(path: &Path) -> Vec<PathBuf> {
+    let left = CUT_OFF.map(|what| hidden(path, what));
+    left.into_iter().filter(|left| fs::symlink_metadata(left).is_ok()).collect()
+}
+
+/// What is beside a path while it is removed, copied or linked.
+const CUT_OFF: [&str; 3] = ["going", "copying", "new"];
 
 /// How many bytes a file or a folder holds, links not followed.
 pub fn size_bytes(path: &Path) -> Known<u64> {

@@ -110,6 +110,13 @@ impl World {
         }
     }
 
+    /// The daemon has ended by itself.
+    pub fn bury_daemon(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            daemon.wait().unwrap();
+        }
+    }
+
     pub fn fault(&self, name: &str) {
         self.fault_with(&[name]);
     }

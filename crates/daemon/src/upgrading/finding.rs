@@ -14,7 +14,7 @@ use stablehand_engine::setting::Values;
 use stablehand_engine::time::Wall;
 use stablehand_engine::upgrade::database::Schema;
 use stablehand_engine::upgrade::found::{BuiltInUpdater, Busy, Database, Folders, Found, Install, Rights};
-use stablehand_engine::upgrade::kept::Kept;
+use stablehand_engine::upgrade::kept::{Kept, retain};
 use stablehand_platform::machine::{Machine, Os};
 use stablehand_platform::paths::stablehand_files;
 use stablehand_platform::survey::Surveyor;
@@ -277,6 +277,38 @@ fn one_kept(at: PathBuf) -> Option<Kept> {
     Some(Kept { version: version.to_owned(), at: at.clone(), since, database, schema })
 }
 
+/// What is left of upgrades that have ended: everything in the folder of the work, what was cut off while it was
+/// copied or removed, old versions beyond the kept ones, and copies of a database without their version.
+pub(super) fn rubbish(found: &Found, keep: usize) -> Vec<PathBuf> {
+    let within = |folder: &Path| -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).ok().into_iter().flatten();
+        entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+    };
+    let hidden = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    let kept = within(&found.folders.kept);
+    let mut rubbish = within(&found.folders.work);
+    rubbish.extend(kept.iter().filter(|path| hidden(path)).cloned());
+    if let Known::Is(installed) = &found.installed {
+        rubbish.extend(retain(&found.kept, keep, installed).removed());
+    }
+    let orphan = |path: &&PathBuf| {
+        let of_a_version = path.extension().is_some_and(|ending| ending == "sqlite") && is_of_a_version(path);
+        of_a_version && !path.with_extension("").is_dir()
+    };
+    rubbish.extend(kept.iter().filter(orphan).cloned());
+    if let Some(place) = found.install.known().and_then(Option::as_ref).and_then(Install::place) {
+        rubbish.extend(exchange::cut_off(place));
+    }
+    rubbish
+}
+
+/// Whether a copy of a database bears the name of a version, and not one under which chats were set aside for ever.
+fn is_of_a_version(path: &Path) -> bool {
+    let stem = path.file_stem().and_then(|stem| stem.to_str());
+    let parts = stem.and_then(|stem| stem.rsplit_once('-'));
+    parts.is_some_and(|(version, id)| !version.starts_with("chats-of-") && time_of(id).is_some())
+}
+
 /// A name for an upgrade: its time, to the millisecond, in UTC.
 pub(super) fn id(now: Wall) -> String {
     match jiff::Timestamp::from_millisecond(now.unix_ms) {
@@ -329,6 +361,15 @@ mod tests {
         assert_eq!(versions, ["0.33.0-rc2", "0.22.1"]);
         let linked = dir.path().join("0.22.1-20261130T101112345");
         assert_eq!(kept(dir.path(), Some(&linked)).len(), 1, "what is in place is not kept");
+    }
+
+    #[test]
+    fn chats_that_were_set_aside_are_never_rubbish() {
+        let kept = |name: &str| is_of_a_version(Path::new(name));
+        assert!(kept("/k/0.22.1-20261130T101112345.sqlite"));
+        assert!(!kept("/k/chats-of-0.24.0-20261130T101112345.sqlite"));
+        assert!(!kept("/k/chats-of-0.24.0-20261130T101112345.sqlite-2"));
+        assert!(!kept("/k/mine.sqlite"));
     }
 
     #[test]

@@ -33,17 +33,21 @@ impl<'a> JournalFile<'a> {
         let line = line(&first).map_err(|reason| Fault::File { path: path.to_path_buf(), reason })?;
         let folder = path.parent().unwrap_or(Path::new("/"));
         disk.create_folders(folder)?;
-        let beside = path.with_extension("new");
+        let beside = unfinished(path);
         disk.remove_tree(&beside)?;
-        disk.change("write", &beside, || {
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-            file.write_all(&line)?;
-            file.sync_all()
-        })?;
-        disk.change("rename", path, || fs::rename(&beside, path))?;
-        if let Err(fault) = disk.sync_folder(folder) {
+        let written = disk
+            .change("write", &beside, || {
+                let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+                file.write_all(&line)?;
+                file.sync_all()
+            })
+            .and_then(|()| disk.change("rename", path, || fs::rename(&beside, path)))
+            .and_then(|()| disk.sync_folder(folder));
+        if let Err(fault) = written {
             // Nothing was begun, and nobody shall find it.
-            let _in_vain = disk.remove_tree(path);
+            for rubbish in [beside.as_path(), path] {
+                let _in_vain = disk.remove_tree(rubbish);
+            }
             return Err(fault);
         }
         Ok(Self { disk, path: path.to_path_buf(), length: line.len() as u64, records: vec![first] })
@@ -92,6 +96,11 @@ impl<'a> JournalFile<'a> {
             tracing::warn!(%fault, "the journal of an upgrade that has ended stays");
         }
     }
+}
+
+/// Where a new journal is written until its first record is whole.
+pub(super) fn unfinished(path: &Path) -> PathBuf {
+    path.with_extension("new")
 }
 
 /// What an earlier daemon left.

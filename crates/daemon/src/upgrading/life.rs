@@ -5,7 +5,7 @@ use super::presence::client_version;
 use crate::looking::Seen;
 use crate::supervision::{Charge, Command};
 use stablehand_engine::owner::Owner;
-use stablehand_engine::plan::{Again, StepFailure};
+use stablehand_engine::plan::{Again, Step, StepFailure};
 use stablehand_engine::process::Role;
 use stablehand_engine::supervisor::Outcome;
 use stablehand_engine::upgrade::fault::NotProved;
@@ -31,6 +31,9 @@ const LEAST_REAL: Duration = Duration::from_secs(15);
 const MODELS_TRIED: usize = 3;
 /// The fixed prompt of proof and measurement.
 const PROMPT: &str = "Count from one to twenty in words, separated by commas.";
+
+/// Code of a step that was not done in its time.
+const STEP_TIMED_OUT: &str = "step-timed-out";
 
 /// The real one.
 pub(super) struct ServersLife {
@@ -188,6 +191,18 @@ fn command_line(order: &Order) -> Option<PathBuf> {
 
 fn not_as_wished(outcome: Outcome) -> StepFailure {
     match outcome {
+        Outcome::Failed { step: step @ (Step::Start(_) | Step::AwaitAnswer { .. }), failure, .. }
+            if failure.code == STEP_TIMED_OUT =>
+        {
+            StepFailure {
+                message: format!("it was started and did not come up within {} s", step.allowance().as_secs()),
+                hint:
+                    "its last words are in `stablehand logs`; choose another version with --to, or wait for the next \
+                   release"
+                        .to_owned(),
+                ..failure
+            }
+        }
         Outcome::Failed { failure, .. } => failure,
         Outcome::Refused(refusal) => {
             let refused = crate::translation::refusal_failure(&refusal);

@@ -177,7 +177,7 @@ impl Fault {
                 format!("{from} is put back")
             }
             (WhenFailed::GoOn, _) => "the rest is done all the same".to_owned(),
-            (WhenFailed::Halt, _) => "nothing more is changed until Stablehand starts anew".to_owned(),
+            (WhenFailed::Halt, _) => "it is tried again every few minutes, and when Stablehand starts anew".to_owned(),
         };
         let message = format!("{} to {to}: {} failed, because {self}; {rest}", order.goal.word(), deed.name());
         StepFailure { code: self.code(), message, hint: self.hint(order), again: self.again() }

@@ -196,7 +196,9 @@ pub fn plan_rollback(found: &Found, asked: Option<&str>, ask: &Ask) -> Result<Pl
         downloads: vec![],
         database,
     };
-    let order = order(found, install, ask, parts, std::slice::from_ref(&target.at));
+    let mut order = order(found, install, ask, parts, std::slice::from_ref(&target.at));
+    // Its copy of then goes with it: the database in use holds all that it holds, or is that copy.
+    order.remove.extend(target.database.clone());
     let mut deeds = match &order.switch {
         // A bundle that has lain in a folder of ours is checked as one that was downloaded.
         Switch::Renames | Switch::Cask { .. } | Switch::Formula => {

@@ -103,7 +103,8 @@ move /data/kept/0.22.1-9 to /Applications/Ollama.app, and sync its folder
 start 0.22.1 through app
 prove 0.22.1: version, settings in force, command line, one generation
 let requests through
-commit: keep 0.24.0 in /data/kept/0.24.0-17 for a rollback, stay on 0.22.1 until `stablehand pin --off`"
+commit: keep 0.24.0 in /data/kept/0.24.0-17 for a rollback, stay on 0.22.1 until `stablehand pin --off`, remove \
+/data/kept/0.22.1-9.sqlite"
     );
 }
 
