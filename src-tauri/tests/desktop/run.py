@@ -348,24 +348,28 @@ class ANewVersion(Staged):
 
 
 class TheGateway(Staged):
-    def test_its_queue_is_paused_and_goes_on_from_the_menu(self):
+    def test_it_takes_ollamas_place_and_its_queue_is_paused_from_the_menu(self):
         tray = self.start()
         hear(tray)
+        place = "Gateway in Ollama’s place (a change restarts Ollama)"
+        gateway = lambda: self.world.snapshot()["gateway"] or {"state": None}
+        until("the daemon knows of it", lambda: tray.menu.is_on(place) is False, seconds=60)
         self.assertNotIn("Pause the queue", tray.menu.labels())
-        with (self.world.parent / "gateway.log").open("ab") as log:
-            gateway = subprocess.Popen(
-                [PROGRAMS.cli, "serve", "--gateway"], env=self.world.environment,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            )
-        self.addCleanup(lambda: (gateway.terminate(), gateway.wait(30)))
+        tray.menu.click(place)
+        until("it stands there", lambda: gateway()["state"] == "in-place", seconds=90)
+        until("the menu knows", lambda: tray.menu.is_on(place) and "Pause the queue" in tray.menu.labels(), seconds=60)
+
         queue = lambda: json.loads(self.world.run("queue", "--json").stdout)
-        until("it answers", lambda: self.world.run("queue", "--json", check=False).returncode == 0)
-        until("the menu knows", lambda: "Pause the queue" in tray.menu.labels(), seconds=60)
         tray.menu.click("Pause the queue")
         until("it is paused", lambda: [hold["why"] for hold in queue()["holds"]] == ["paused"])
         until("the menu says so", lambda: "The queue is paused; waiting: 0" in tray.menu.labels())
         tray.menu.click("Pause the queue")
         until("it goes on", lambda: not queue()["holds"] and not tray.menu.is_on("Pause the queue"))
+
+        tray.menu.click(place)
+        until("it has left", lambda: gateway()["state"] == "off", seconds=90)
+        until("the menu knows that", lambda: tray.menu.is_on(place) is False and "Pause the queue" not in tray.menu.labels(),
+              seconds=60)
 
 
 class ThePopover(Staged):
