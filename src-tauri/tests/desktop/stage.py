@@ -85,7 +85,12 @@ class World:
             self.daemon = subprocess.Popen(
                 [self.cli, "serve"], env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        until("the daemon answers", lambda: self.run("status", check=False).returncode == 0)
+        try:
+            until("the daemon answers", lambda: self.run("status", check=False).returncode == 0)
+        except AssertionError as error:
+            said = self.run("status", check=False)
+            log = (self.parent / "daemon.log").read_text(errors="replace")[-4000:]
+            raise AssertionError(f"{error}\n{said.stdout}{said.stderr}\n{log}") from error
 
     def end_daemon(self):
         if self.daemon and self.daemon.poll() is None:
