@@ -366,7 +366,7 @@ pub enum DemoVerb {
         #[arg(long)]
         model: Option<String>,
         /// How long it lasts, in the machine's own seconds, where it has a length: slow-quit, slow-start,
-        /// bootstrap-5-after-bootout, work-long-prefill, work-image, work-long-load.
+        /// bootstrap-5-after-bootout, rate-limited, too-many-requests, work-long-prefill, work-image, work-long-load.
         #[arg(long, value_name = "N")]
         seconds: Option<u64>,
         /// How often, where it is counted: open-600-twice, work-queue.
