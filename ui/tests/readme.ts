@@ -8,6 +8,7 @@ for (const [name, state, language, colorScheme] of [
   ['popover-korean', 'generating', 'ko', 'light'],
   ['first-run', 'absent', 'en', 'light'],
   ['popover-upgrade', 'new-version', 'en', 'light'],
+  ['popover-queue', 'gateway', 'en', 'dark'],
 ] as const) {
   test(`draws ${name}`, async ({ page }) => {
     await page.emulateMedia({ colorScheme });

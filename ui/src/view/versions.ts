@@ -164,6 +164,7 @@ export function plainNotes(notes: string): string {
     .replace(/^\s*#{1,6}[ \t][^\n]*\n/, '')
     .replace(/^[ \t]*#{1,6}[ \t]+/gm, '')
     .replace(/\*\*([^*\n]+)\*\*/g, '$1')
+    .replace(/`([^`\n]+)`/g, '$1')
     .replace(/^([ \t]*)[*-][ \t]+/gm, '$1• ')
     .replace(/\n{3,}/g, '\n\n')
     .trim();

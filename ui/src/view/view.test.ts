@@ -585,7 +585,7 @@ describe('versions', () => {
 
   test('marks of a page’s text are taken out of notes, and nothing else', () => {
     expect(plainNotes('## What\r\n* a*b\n  - #5 by @x\n\n\n\n## New\n**end**: *z* ')).toBe('• a*b\n  • #5 by @x\n\nNew\nend: *z*');
-    expect(plainNotes('One line')).toBe('One line');
+    expect(plainNotes('One `line`')).toBe('One line');
   });
 
   test('while the server is down for it, the headline is the upgrade; before, it is the server’s work', () => {
