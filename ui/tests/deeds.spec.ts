@@ -147,14 +147,16 @@ test('an upgrade: notes and size, one press, its steps, and its end', async ({ p
   await card.getByRole('button', { name: 'Show all notes' }).click();
   await expect(notes).toHaveAttribute('tabindex', '0');
   await expect(notes).toContainText('• Fixed a server that did not answer');
-  await card.getByRole('button', { name: 'Upgrade' }).click();
+  await card.getByRole('button', { name: 'Upgrade' }).press('Enter');
+  await expect(card.getByRole('heading', { name: 'Ollama’s version' })).toBeFocused();
+  await expect(card.getByRole('status')).toHaveText('Upgrading to 0.24.0');
   await expect(card.getByRole('progressbar')).toHaveAttribute('aria-valuenow', '37');
   await expect(card).toContainText('71 of 190 MB');
   await expect(card.getByRole('button')).toHaveCount(0);
   await page.clock.runFor(2100);
   await expect(card).toContainText('Proving 0.24.0');
   await page.clock.runFor(1000);
-  await expect(card).toContainText('0.24.0 is in place and proved');
+  await expect(card.getByRole('status')).toHaveText('0.24.0 is in place and proved');
   await expect(card).toContainText('Up to date');
   await expect(card.getByRole('button', { name: 'Roll back to 0.22.1' })).toBeVisible();
 });
