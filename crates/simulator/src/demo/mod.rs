@@ -181,10 +181,10 @@ fn obey(verb: Verb) -> Result<String> {
 }
 
 fn release(place: Place, bad: Option<&str>, megabytes: Option<u64>, version: Option<&str>) -> Result<String> {
-    let flaw = match (bad, version) {
-        (None, _) => None,
-        (Some(_), None) => return Ok(Flaw::list()),
-        (Some(name), Some(_)) => match Flaw::named(name) {
+    let flaw = match bad {
+        None => None,
+        Some("") => return Ok(Flaw::list()),
+        Some(name) => match Flaw::named(name) {
             Some(flaw) => Some(flaw),
             None => bail!("no release is bad in the way {name:?}; nothing was published, `--bad` alone lists the ways"),
         },

@@ -231,6 +231,7 @@ fn kinds_are_listed_and_what_cannot_be_published_is_refused() {
     let listed = publish(&sandbox, &["--bad"]);
     assert!(listed.contains("will-not-start") && listed.lines().count() > 20, "{listed}");
     assert!(publish(&sandbox, &["--bad", "nonsense", "0.25.0"]).contains("no release is bad in the way \"nonsense\""));
+    assert!(publish(&sandbox, &["--bad", "will-not-start"]).contains("which version?"));
     assert!(publish(&sandbox, &["--bad", "llama-server-missing", "0.24.9"]).contains("came with 0.30"));
     assert!(publish(&sandbox, &["--bad", "wrong-team", "0.25.0"]).contains("only apps of macOS are signed"));
     assert!(publish(&sandbox, &["../0.25.0"]).contains("cannot be part of a tag"));
