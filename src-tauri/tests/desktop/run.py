@@ -6,7 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import unittest
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -370,6 +373,41 @@ class TheGateway(Staged):
         until("it has left", lambda: gateway()["state"] == "off", seconds=90)
         until("the menu knows that", lambda: tray.menu.is_on(place) is False and "Pause the queue" not in tray.menu.labels(),
               seconds=60)
+
+
+    def test_the_page_lists_who_waits_and_drops_one(self):
+        on = lambda: self.world.run("gateway", "on", "--takeover", "--yes", check=False).returncode == 0
+        until("it stands in Ollama's place", on, seconds=90, step_seconds=1)
+        page = Page(PROGRAMS, self.world)
+        self.addCleanup(page.close)
+        until("the page has the exact queue", lambda: page.run("return !!document.querySelector('.exact')"), seconds=60)
+        page.press("Pause")
+        until("the page says so", lambda: "The queue is paused" in page.text())
+        listen = self.world.snapshot()["gateway"]["listen"]
+        answers = {}
+        asked = [threading.Thread(target=self.generate, args=(listen, lane, answers)) for lane in ("batch", "interactive")]
+        for one in asked:
+            one.start()
+        until("both wait", lambda: "2 wait" in page.text(), seconds=30)
+        first = page.run("return document.querySelector('.request select').value")
+        until("one is dropped", lambda: "1 waits" in page.text() or page.press("Drop"), step_seconds=2)
+        page.press("Go on")
+        for one in asked:
+            one.join(60)
+        self.assertEqual(first, "interactive", "its lane goes first")
+        self.assertGreaterEqual(answers["interactive"], 500, answers)
+        self.assertEqual(answers["batch"], 200, answers)
+
+    @staticmethod
+    def generate(listen, lane, answers):
+        """Asks for a short answer, and keeps the status that came."""
+        body = json.dumps({"model": "smollm:135m", "prompt": "hello", "stream": False}).encode()
+        headers = {"content-type": "application/json", "x-stablehand-lane": lane}
+        try:
+            with urllib.request.urlopen(urllib.request.Request(f"{listen}/api/generate", body, headers)) as answer:
+                answers[lane] = answer.status
+        except urllib.error.HTTPError as error:
+            answers[lane] = error.code
 
 
 class ThePopover(Staged):
