@@ -78,8 +78,12 @@ pub enum HereVerb {
                             Exits 0 when all is proven (also when nothing is desired), 1 on drift, 3 when unknown.")]
     Verify,
     /// Examine this machine and say what is wrong and how to mend it. Works without the daemon.
-    #[command(after_help = "Example: stablehand doctor")]
-    Doctor,
+    #[command(after_help = "Example: stablehand doctor --mend")]
+    Doctor {
+        /// Let the daemon finish what was found cut off: a gateway on its way into Ollama's place, or out of it.
+        #[arg(long)]
+        mend: bool,
+    },
     /// Start Stablehand and publish the settings at every login, and make it a command in your terminal. Works without
     /// the daemon.
     #[command(after_help = "Example: stablehand install --dry-run")]

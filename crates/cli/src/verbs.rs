@@ -71,11 +71,14 @@ async fn at(place: &Place, voice: Voice, verb: HereVerb) -> Result<ExitCode, Fai
             ask(&client, voice, Request::Restart { take_over, dry_run: dry_run.dry_run }).await
         }
         HereVerb::Verify => ask(&client, voice, Request::Verify).await,
-        HereVerb::Doctor => examine(place, &client, voice).await,
+        HereVerb::Doctor { mend } => examine(place, &client, voice, mend).await,
         HereVerb::Install(DryRun { dry_run }) => {
             changes(place, voice, installation::install(place, dry_run).await, dry_run)
         }
         HereVerb::Uninstall(DryRun { dry_run }) => {
+            if !dry_run && installation::is_taken_over(place) {
+                let_gateway_leave(&client).await?;
+            }
             changes(place, voice, installation::uninstall(place, dry_run).await, dry_run)
         }
         HereVerb::Quarantine(wish) => Ok(quarantine(place, voice, &wish).await),
@@ -501,12 +504,27 @@ fn span(text: &str) -> Option<Duration> {
     Some(Duration::from_secs(number.parse::<u64>().ok()?.checked_mul(seconds)?))
 }
 
-async fn examine(place: &Place, client: &Client, voice: Voice) -> Result<ExitCode, Failure> {
+/// The first step of an uninstall.
+async fn let_gateway_leave(client: &Client) -> Result<(), Failure> {
+    let off = Request::Gateway { mode: "off".to_owned(), port: None, dry_run: false };
+    let left = answer(client, &off).await.and_then(|ending| ending.failure.map_or(Ok(()), Err));
+    left.map_err(|failure| installation::still_taken_over(&failure))
+}
+
+async fn examine(place: &Place, client: &Client, voice: Voice, mend: bool) -> Result<ExitCode, Failure> {
     let mut findings = vec![match client.snapshot().await {
         Ok(snapshot) => Finding::of_daemon(&snapshot),
         Err(error) => Finding::without_daemon(&error.into()),
     }];
     findings.extend(doctor::examine(place).await);
+    if mend && let Some(request) = doctor::mending(place, &findings) {
+        let ending = answer(client, &request).await?;
+        if let Some(failure) = ending.failure {
+            return Err(failure);
+        }
+        findings.truncate(1);
+        findings.extend(doctor::examine(place).await);
+    }
     if voice.json {
         print_json(&findings);
     } else {

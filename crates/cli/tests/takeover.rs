@@ -121,6 +121,10 @@ fn it_stands_in_ollamas_place_through_restarts_and_leaves_without_losing_who_wai
     let waiting: Vec<_> = (0..20).map(|_| std::thread::spawn(move || generate(home))).collect();
     let socket = gateway_socket(&world);
     until(|| in_queue(&socket) == 20);
+    world.watch_until(|snapshot| {
+        let queue = &snapshot["watched"]["queue"];
+        queue["at_least"].as_u64() >= Some(10) && queue["at_least"] == queue["at_most"]
+    });
     let (code, ending) = world.last(&["gateway", "off", "--yes"]);
     assert_eq!(code, 0, "{ending}");
     let answers: Vec<_> = waiting.into_iter().map(|asked| asked.join().unwrap()).collect();
@@ -350,4 +354,37 @@ fn beside_ollama_nothing_is_moved_and_an_owner_that_cannot_be_told_is_named() {
     let (code, ending) = world.last(&["gateway", "off"]);
     assert_eq!(code, 0, "it needs no restart, and no leave: {ending}");
     assert_eq!((version(port), version(home)), (0, 200));
+}
+
+#[test]
+fn doctor_sees_a_takeover_that_was_cut_off_and_mends_it_and_an_uninstall_undoes_it_first() {
+    let mut world = World::start(&["--speed", "10"]);
+    let home = home(&world);
+    take_over(&world);
+    let codes = |world: &World| {
+        let findings = world.last(&["doctor"]).1;
+        let codes = findings.as_array().unwrap().iter().map(|finding| finding["code"].as_str().unwrap().to_owned());
+        codes.collect::<Vec<_>>()
+    };
+    assert!(codes(&world).contains(&"gateway".to_owned()));
+    world.kill_daemon();
+    signal("-KILL", &json!(gateway_pid(&world).unwrap()));
+    until(|| version(home) == 0);
+    assert!(codes(&world).contains(&"gateway-half-done".to_owned()), "without a daemon, too");
+    let (code, said) = world.text(&["uninstall"]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("gateway-in-place") && said.contains("nothing was taken away"), "{said}");
+    world.start_daemon();
+    let (_, said) = world.text(&["doctor", "--mend"]);
+    assert!(said.contains("the gateway is wished in Ollama's place"), "{said}");
+    assert_eq!(version(home), 200);
+    assert!(!codes(&world).contains(&"gateway-half-done".to_owned()));
+
+    let (code, said) = world.text(&["uninstall"]);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(version(home), 200, "Ollama itself answers");
+    assert!(gateway_pid(&world).is_none());
+    assert!(!world.agents().join("dev.stablehand.gateway.plist").exists());
+    let servers = world.inside()["serve"].to_string();
+    assert!(!servers.contains("OLLAMA_HOST"), "{servers}");
 }

@@ -1,6 +1,7 @@
 //! What is wrong with this machine, and how to mend it. Works without a running daemon.
 
 use crate::configuration::ConfigurationFile;
+use crate::gateway::record;
 use crate::looking::Looker;
 use crate::quarantine::standing;
 use crate::translation;
@@ -9,11 +10,12 @@ use serde::Serialize;
 use stablehand_engine::Known;
 use stablehand_engine::owner::{Foreigner, Owner, Ownership, ownership};
 use stablehand_engine::setting::Values;
+use stablehand_engine::takeover::{Mode, half_done};
 use stablehand_platform::launchd::adoption;
 use stablehand_platform::machine::{Machine, Os};
 use stablehand_platform::server_log::{LogSource, server_log};
 use stablehand_platform::{console, layers};
-use stablehand_protocol::{Failure, Snapshot};
+use stablehand_protocol::{Failure, Request, Snapshot};
 
 /// Switches on the counters of a `llama-server` (`--metrics`), for all runners of a server.
 const COUNTER: &str = "LLAMA_ARG_ENDPOINT_METRICS";
@@ -94,6 +96,7 @@ pub async fn examine(place: &Place) -> Vec<Finding> {
     findings.push(configuration(&file));
     findings.extend(counter(&file));
     let owner = owner(machine, &mut findings).await;
+    findings.extend(gateway(machine, &file).await);
     if machine.os() == Os::MacOs {
         findings.push(session(machine).await);
         findings.extend(adoption::setters(machine).iter().map(|setter| {
@@ -129,6 +132,47 @@ fn configuration(file: &ConfigurationFile) -> Finding {
             Finding::new("config", Severity::Good, message, "")
         }
     }
+}
+
+/// Whether the gateway came to stand where it is wished, or was cut off on the way.
+async fn gateway(machine: &Machine, file: &ConfigurationFile) -> Option<Finding> {
+    let mode = file.current().gateway.mode;
+    if mode == Mode::Off && record::read(machine).moved.is_none() {
+        return None;
+    }
+    let front = Looker::new(machine.clone()).look_anew(file.current()).await.front;
+    Some(match half_done(mode, front.place, front.door) {
+        None => Finding::new("gateway", Severity::Good, format!("the gateway is wished {}", word(mode)), ""),
+        Some(what) => Finding::new(
+            HALF_DONE,
+            Severity::Bad,
+            format!("the gateway is wished {}, and was cut off on its way: {what}", word(mode)),
+            "`stablehand doctor --mend` takes it up again; a daemon that starts does so by itself",
+        ),
+    })
+}
+
+/// The code of what [`mending`] mends.
+const HALF_DONE: &str = "gateway-half-done";
+
+fn word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Off => "off",
+        Mode::Beside => "beside Ollama",
+        Mode::Takeover => "in Ollama's place",
+    }
+}
+
+/// What is to be asked of the daemon to mend what was found; nothing where nothing found can be mended so.
+pub fn mending(place: &Place, findings: &[Finding]) -> Option<Request> {
+    let half_done = findings.iter().any(|finding| finding.code == HALF_DONE);
+    let file = ConfigurationFile::open(place.machine());
+    let wished = &file.current().gateway;
+    half_done.then(|| Request::Gateway {
+        mode: wished.mode.word().to_owned(),
+        port: wished.listen.first().map(std::net::SocketAddr::port).filter(|_| wished.mode == Mode::Beside),
+        dry_run: false,
+    })
 }
 
 /// One variable of the runners tells a stall apart in seconds; it is nobody's default.

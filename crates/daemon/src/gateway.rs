@@ -3,6 +3,7 @@
 //!
 //! The gateway is a process of its own. It goes on when the daemon ends, with what it last knew.
 
+pub mod exchange;
 pub mod exposure;
 pub mod link;
 pub mod record;

@@ -1,6 +1,7 @@
 //! Installing, uninstalling and publishing: verbs that work without a running daemon.
 
 use crate::configuration::ConfigurationFile;
+use crate::gateway::record;
 use crate::looking::Looker;
 use crate::translation::found_owner;
 use crate::{Place, failure_of};
@@ -8,7 +9,9 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use stablehand_engine::owner::ownership;
 use stablehand_engine::setting::Name;
+use stablehand_engine::takeover::Mode;
 use stablehand_platform::change::Change;
+use stablehand_platform::gateway_service;
 use stablehand_platform::launchd::launchctl;
 use stablehand_platform::machine::{Machine, Os};
 use stablehand_platform::paths::{Paths, stablehand_files};
@@ -102,6 +105,25 @@ fn lasting_program() -> Result<PathBuf, Failure> {
     Ok(program)
 }
 
+/// Whether the gateway stands in Ollama's place, or was on its way there: it has to leave before anything else goes.
+pub fn is_taken_over(place: &Place) -> bool {
+    let machine = place.machine();
+    let wished = ConfigurationFile::open(machine).current().gateway.mode == Mode::Takeover;
+    wished || record::read(machine).moved.is_some()
+}
+
+/// What is said when nobody can let the gateway leave.
+pub fn still_taken_over(failure: &Failure) -> Failure {
+    Failure::new(
+        "gateway-in-place",
+        format!(
+            "the gateway stands in Ollama's place, and could not be let leave it ({}); nothing was taken away",
+            failure.message
+        ),
+        "start the daemon with `stablehand serve`, run `stablehand gateway off`, then uninstall again",
+    )
+}
+
 /// Takes everything of ours away and puts adopted files back. Ollama goes on as it runs.
 ///
 /// # Errors
@@ -115,10 +137,16 @@ pub async fn uninstall(place: &Place, dry_run: bool) -> Result<Report, Failure> 
     steps.extend(by_hand.map(|pid| format!("end the daemon (pid {pid})")));
     let leftovers = leftovers(machine);
     steps.extend(leftovers.iter().map(|path| format!("remove {}", path.display())));
+    if is_taken_over(place) {
+        steps.insert(0, "let the gateway leave Ollama's place, and restart Ollama at its own address".to_owned());
+    }
     if dry_run {
         return Ok(Report { steps, ..Report::default() });
     }
     let kept = stablehand_platform::linux::own_process::recorded(machine).is_some();
+    if gateway_service::pid(machine).await.is_some() {
+        gateway_service::stop(machine).await.map_err(|failure| failure_of(&failure))?;
+    }
     carry_out(machine, &changes).await.map_err(|failure| failure_of(&failure))?;
     end_daemon(machine).await?;
     let socket = stablehand_files(machine).socket;

@@ -82,7 +82,7 @@ pub async fn serve(machine: Machine) -> Result<(), Failure> {
     let checking = tokio::spawn(gateway::view::run(machine.clone(), of_gateway));
     let links = supervision::Links {
         gateway: gateway_seen,
-        link,
+        link: link.clone(),
         snapshots,
         seen,
         configuration,
@@ -119,6 +119,7 @@ pub async fn serve(machine: Machine) -> Result<(), Failure> {
             notices,
             standing,
             lookers: lookers_now,
+            link,
             watched,
         },
         asked,

@@ -12,6 +12,7 @@ mod tokens;
 mod view;
 
 use crate::configuration::Configuration;
+use crate::gateway::link::Link;
 use crate::history::{Entry, History, Kind, Point, detail};
 use crate::looking::Seen;
 use crate::supervision::Command;
@@ -92,6 +93,8 @@ pub struct Links {
     pub lookers: watch::Receiver<u32>,
     /// What was seen.
     pub watched: watch::Sender<Option<Arc<Watched>>>,
+    /// The way to the gateway.
+    pub link: Link,
 }
 
 /// Watches until the daemon ends.
@@ -105,7 +108,7 @@ pub async fn run(
     let (answers, mut returned) = mpsc::channel(64);
     let now = machine.clock().now();
     let policy = links.configuration.borrow().policy;
-    let mut eye = Eye::new(machine.clone(), surveyor);
+    let mut eye = Eye::new(machine.clone(), surveyor, links.link.clone());
     let mut watching = Watching {
         deeds: Deeds::new(machine.clone(), argv::role, links.restarts.clone(), answers),
         machine,
@@ -168,13 +171,14 @@ pub async fn run(
 struct Eye {
     machine: Machine,
     surveyor: Arc<Mutex<Surveyor>>,
+    link: Link,
     observer: Option<Observer>,
     look: Option<JoinHandle<(Observer, Observed)>>,
 }
 
 impl Eye {
-    fn new(machine: Machine, surveyor: Arc<Mutex<Surveyor>>) -> Self {
-        Self { machine, surveyor, observer: None, look: None }
+    fn new(machine: Machine, surveyor: Arc<Mutex<Surveyor>>, link: Link) -> Self {
+        Self { machine, surveyor, link, observer: None, look: None }
     }
 
     fn looks(&self) -> bool {
@@ -182,7 +186,7 @@ impl Eye {
     }
 
     fn begin(&mut self, seen: Arc<Seen>) {
-        let new = || Observer::new(self.machine.clone(), Arc::clone(&self.surveyor));
+        let new = || Observer::new(self.machine.clone(), Arc::clone(&self.surveyor), self.link.clone());
         let mut observer = self.observer.take().unwrap_or_else(new);
         self.look = Some(tokio::spawn(async move {
             let observed = observer.observe(&seen).await;

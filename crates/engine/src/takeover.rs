@@ -469,6 +469,33 @@ fn in_words(owner: &Owner) -> &'static str {
     }
 }
 
+/// What is wrong with what stands there, as a sentence; `None` when it is as wished, or stands aside in good order.
+pub fn half_done(mode: Mode, place: Place, door: Door) -> Option<&'static str> {
+    match (mode, place, door) {
+        (_, Place::Moved, Door::Shut | Door::Leaving) => {
+            Some("Ollama was moved, and nobody answers at its own address")
+        }
+        (Mode::Off | Mode::Beside, _, Door::Home) => {
+            Some("the gateway still holds Ollama's own address, where it shall not stand")
+        }
+        (Mode::Off | Mode::Beside, Place::Moved, Door::Beside) => {
+            Some("Ollama is still at its moved address, and its own is nobody's")
+        }
+        (Mode::Takeover, Place::Moved, Door::Beside) => {
+            Some("Ollama was moved, and the gateway listens somewhere else than in its place")
+        }
+        (Mode::Takeover, Place::Home, Door::Home) => {
+            Some("the gateway stands in Ollama's place, and Ollama has not left it")
+        }
+        (Mode::Takeover, Place::Nowhere, Door::Home) => {
+            Some("the gateway answers in the place of an Ollama that is not running, or does not answer")
+        }
+        (Mode::Takeover, Place::Moved, Door::Home)
+        | (Mode::Takeover, Place::Home | Place::Nowhere, Door::Shut | Door::Beside | Door::Leaving)
+        | (Mode::Off | Mode::Beside, Place::Home | Place::Nowhere, Door::Shut | Door::Beside | Door::Leaving) => None,
+    }
+}
+
 /// The acts that a wish takes from what is seen, in their order.
 ///
 /// # Errors

@@ -3,6 +3,8 @@
 
 use super::log_feed::LogFeed;
 use super::tokens::{self, TokenCounters, Tokens};
+use crate::gateway::exchange::{self, RunnerFacts};
+use crate::gateway::link::Link;
 use crate::looking::Seen;
 use crate::models::{ModelNames, Named};
 use futures_util::future::join_all;
@@ -13,6 +15,7 @@ use stablehand_engine::process::{Belonging, Identity, Role, RunnerArgs, Sighting
 use stablehand_engine::stall::evidence::{
     Health, Listing, MachineSeen, Observation, ProcessState, RunnerSeen, ServerSeen, Waiting,
 };
+use stablehand_engine::takeover::Door;
 use stablehand_engine::time::{Awake, Now, Wall};
 use stablehand_ollama::client::{CallError, Client, LoadedModel};
 use stablehand_ollama::log::Parser;
@@ -23,6 +26,7 @@ use stablehand_platform::machine::{Machine, Os};
 use stablehand_platform::sampling::{ProcessSample, RunState, Sample, Sampler};
 use stablehand_platform::server_log::server_log;
 use stablehand_platform::survey::Surveyor;
+use stablehand_protocol::queue::QueueView;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,6 +107,9 @@ pub struct Observer {
     surveyor: Arc<Mutex<Surveyor>>,
     sampler: Sampler,
     connections: Connections,
+    /// Of the port that clients know, where the gateway holds it.
+    fronts: Connections,
+    link: Link,
     names: ModelNames,
     /// Under which name the server listed each runner.
     listed_as: BTreeMap<Identity, String>,
@@ -120,7 +127,7 @@ pub struct Observer {
 
 impl Observer {
     /// An observer that has seen nothing.
-    pub fn new(machine: Machine, surveyor: Arc<Mutex<Surveyor>>) -> Self {
+    pub fn new(machine: Machine, surveyor: Arc<Mutex<Surveyor>>, link: Link) -> Self {
         let sampler = Sampler::new(machine.clone());
         let sampler = match std::env::current_exe() {
             Ok(program) => sampler.asking_metal_through(program),
@@ -129,6 +136,8 @@ impl Observer {
         Self {
             sampler,
             connections: Connections::new(machine.clone()),
+            fronts: Connections::new(machine.clone()),
+            link,
             surveyor,
             names: ModelNames::default(),
             listed_as: BTreeMap::new(),
@@ -168,9 +177,10 @@ impl Observer {
         };
         let Listed { models: listed, answered: ps_answers } = self.listed(now.awake, client.filter(|_| answers)).await;
         let log = self.follow(seen, &runners, now);
+        let queue = exchange::queue(&self.link, seen).await;
         let connections = without_ourselves(self.connections.look(seen.look.port));
         let view = log.known();
-        let seen_runners: Vec<RunnerSeen> = runners
+        let mut seen_runners: Vec<RunnerSeen> = runners
             .iter()
             .zip(&looks)
             .map(|((sighting, args), look)| self.runner(sighting, args, look.as_ref(), &sample, view, &listed, server))
@@ -181,13 +191,58 @@ impl Observer {
             .filter_map(|(runner, look)| Some((runner.id, runner.model.known()?.clone(), tokens::of(look.as_ref()))))
             .collect();
         let tokens = self.tokens.observe(&said);
-        let waiting = waiting(&connections, &seen_runners);
+        let (connections, waiting) = match &queue {
+            None => {
+                let waiting = waiting(&connections, &seen_runners);
+                (connections, waiting)
+            }
+            Some(queue) => self.behind_gateway(seen, queue, &runners, &mut seen_runners, connections, &listed).await,
+        };
         let observation = Observation {
             server: self.server(server, answers, ps_answers, view, &seen_runners, &waiting, &connections, now.awake),
             runners: seen_runners,
             machine: machine_seen(&sample),
         };
         Observed { observation, sample, connections, listed, log, tokens, waiting }
+    }
+
+    /// What the gateway knows is exact. What the daemon knows is told to it, so that it fills the slots that there are.
+    async fn behind_gateway(
+        &mut self,
+        seen: &Seen,
+        queue: &QueueView,
+        runners: &[(Sighting, RunnerArgs)],
+        seen_runners: &mut [RunnerSeen],
+        connections: Known<Vec<Connection>>,
+        listed: &Known<LoadedModels>,
+    ) -> (Known<Vec<Connection>>, Known<Waiting>) {
+        for runner in seen_runners.iter_mut() {
+            runner.tickets = runner.model.known().map(|model| exchange::tickets(queue, model));
+        }
+        let known: Vec<RunnerFacts> =
+            seen_runners.iter().zip(runners).filter_map(|(seen, (_, args))| RunnerFacts::of(seen, args)).collect();
+        let loaded = listed.known().map(|listed| listed.keys().cloned().collect());
+        if let Err(error) = self.link.tell(&exchange::facts(queue, &known, loaded, seen)).await {
+            tracing::debug!(%error, "the gateway goes on with what it knew");
+        }
+        let gateway = seen.front.gateway;
+        let around = connections.map(|open| {
+            let theirs = |one: &Connection| one.client.known().map(|client| client.pid) != gateway;
+            open.into_iter().filter(theirs).collect::<Vec<_>>()
+        });
+        let busy = known.iter().map(|runner| exchange::around(queue, &runner.model, runner.busy)).sum();
+        let waiting = around
+            .as_ref()
+            .map(|around| exchange::waiting(queue, u32::try_from(around.len()).unwrap_or(u32::MAX), busy));
+        let clients = match seen.front.door {
+            Door::Home => without_ourselves(self.fronts.look(seen.front.home)),
+            Door::Shut | Door::Beside | Door::Leaving => Known::Is(Vec::new()),
+        };
+        let connected = match (around, clients) {
+            (Known::Is(around), Known::Is(clients)) => Known::Is(clients.into_iter().chain(around).collect()),
+            (Known::Unknown(reason), _) | (_, Known::Unknown(reason)) => Known::Unknown(reason),
+        };
+        (connected, waiting)
     }
 
     async fn look_at_table(&mut self, now: Awake) {

@@ -185,6 +185,28 @@ fn only_failures_in_a_row_make_a_gateway_sick() {
     assert_eq!(health.sick(), None);
 }
 
+#[test]
+fn whatever_needs_an_act_beyond_the_wish_itself_is_told_as_half_done() {
+    let places = [Place::Home, Place::Moved, Place::Nowhere];
+    let doors = [Door::Shut, Door::Home, Door::Beside, Door::Leaving];
+    for (place, door) in places.into_iter().flat_map(|place| doors.map(|door| (place, door))) {
+        let clean = |mode, acts: &[Act]| match mode {
+            // Nothing is in the way of a client, and nothing is left where it should not be.
+            Mode::Off => acts.is_empty() || (place != Place::Moved && door != Door::Home),
+            Mode::Beside => place != Place::Moved && door != Door::Home,
+            Mode::Takeover => acts.is_empty() || (place != Place::Moved && door != Door::Home),
+        };
+        for mode in [Mode::Off, Mode::Beside, Mode::Takeover] {
+            let acts = plan(mode, &found(place, door)).unwrap();
+            assert_eq!(
+                half_done(mode, place, door).is_none(),
+                clean(mode, &acts),
+                "{mode:?} {place:?} {door:?} {acts:?}"
+            );
+        }
+    }
+}
+
 /// What a world does with an act: what was wanted, nothing, or half of it.
 #[derive(Clone, Copy, Debug)]
 enum Luck {
