@@ -53,10 +53,12 @@ pub struct Reach {
 }
 
 /// Somebody follows the snapshots for as long as this lives.
-struct Looker(watch::Sender<u32>);
+#[derive(Debug)]
+pub struct Looker(watch::Sender<u32>);
 
 impl Looker {
-    fn new(lookers: &watch::Sender<u32>) -> Self {
+    /// One more.
+    pub fn new(lookers: &watch::Sender<u32>) -> Self {
         lookers.send_modify(|count| *count += 1);
         Self(lookers.clone())
     }

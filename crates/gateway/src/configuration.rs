@@ -29,6 +29,10 @@ pub struct Configuration {
     pub upstream: SocketAddr,
     /// Of the queue.
     pub limits: Limits,
+    /// A person has written down how many may wait in all, so that Ollama's own setting does not count.
+    pub waiting_by_hand: bool,
+    /// The same of how many models fit into memory.
+    pub loaded_models_by_hand: bool,
     /// Of messages and connections.
     pub bounds: Bounds,
     /// Pages that may ask, beside those that always may.
@@ -134,6 +138,8 @@ impl Configuration {
             listen: vec![SocketAddr::new(upstream.ip(), upstream.port().wrapping_add(1).max(1))],
             upstream,
             limits: Limits::default(),
+            waiting_by_hand: false,
+            loaded_models_by_hand: false,
             bounds: Bounds::default(),
             origins: Vec::new(),
             aliases: BTreeMap::new(),
@@ -360,6 +366,8 @@ fn taken(machine: &Machine, table: Table) -> Result<Configuration, String> {
 }
 
 fn limits(table: &Table, taken: &mut Configuration) -> Result<(), String> {
+    taken.waiting_by_hand = table.waiting.is_some();
+    taken.loaded_models_by_hand = table.loaded_models.is_some();
     let limits = &mut taken.limits;
     let at_least_one =
         |name: &str, value: u64| if value == 0 { Err(format!("{name} must be at least 1")) } else { Ok(()) };

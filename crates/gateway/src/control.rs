@@ -214,6 +214,9 @@ async fn upstream(State(shared): State<Arc<Shared>>, body: Bytes) -> Answered {
     let queue = &shared.front.queue;
     let asked = shared.front.clock.now().awake;
     shared.told.note(asked);
+    if shared.told.take(&told) {
+        shared.apply();
+    }
     if let Some(loaded) = &told.loaded {
         let models = loaded.iter().map(|model| Arc::from(full_name(model))).collect();
         queue.tell(Event::Loaded { models, asked });
@@ -229,14 +232,6 @@ async fn upstream(State(shared): State<Arc<Shared>>, body: Bytes) -> Answered {
             };
             queue.tell(Event::Learnt { model, costs });
         }
-    }
-    if let Some(models) = told.loaded_models {
-        shared.told.loaded_models(usize::try_from(models).unwrap_or(usize::MAX));
-        shared.apply();
-    }
-    if let Some(origins) = told.origins {
-        shared.told.origins(origins);
-        shared.apply();
     }
     Ok(done("noted".to_owned()))
 }

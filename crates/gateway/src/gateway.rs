@@ -9,7 +9,7 @@ use crate::intake::Room;
 use crate::keys::Keys;
 use crate::listening::{self, Phase, Places};
 use crate::queue::Queue;
-use crate::upstream::Upstream;
+use crate::upstream::Upstream as Ollama;
 use crate::{control, looking};
 use stablehand_engine::admission::{Event, Scope, Why};
 use stablehand_engine::time::Awake;
@@ -17,7 +17,9 @@ use stablehand_platform::control_socket;
 use stablehand_platform::machine::Machine;
 use stablehand_platform::paths::stablehand_files;
 use stablehand_protocol::Failure;
-use stablehand_protocol::queue::{MissingModel, QueueHold, QueueModel, QueueView, RunningRequest, WaitingRequest};
+use stablehand_protocol::queue::{
+    MissingModel, QueueHold, QueueModel, QueueView, RunningRequest, Upstream, WaitingRequest,
+};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -62,10 +64,11 @@ pub struct Told {
     inner: Mutex<ToldInner>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct ToldInner {
     at: Option<Awake>,
     loaded_models: Option<usize>,
+    waiting: Option<usize>,
     origins: Vec<String>,
 }
 
@@ -75,14 +78,17 @@ impl Told {
         self.inner().at = Some(now);
     }
 
-    /// How many models may be in memory at once.
-    pub fn loaded_models(&self, models: usize) {
-        self.inner().loaded_models = Some(models);
-    }
-
-    /// Pages that may ask.
-    pub fn origins(&self, origins: Vec<String>) {
-        self.inner().origins = origins;
+    /// Takes in bounds and pages that may ask; says whether they are new.
+    pub fn take(&self, upstream: &Upstream) -> bool {
+        let count = |told: Option<u64>| told.map(|told| usize::try_from(told).unwrap_or(usize::MAX));
+        let mut inner = self.inner();
+        let before = inner.clone();
+        inner.loaded_models = count(upstream.loaded_models).or(inner.loaded_models);
+        inner.waiting = count(upstream.waiting).or(inner.waiting);
+        if let Some(origins) = &upstream.origins {
+            inner.origins.clone_from(origins);
+        }
+        before != *inner
     }
 
     /// When it told something last.
@@ -123,7 +129,7 @@ impl Gateway {
             configuration: configuration_now,
             origins: origins_now,
             keys: keys_now,
-            upstream: Upstream::new(configuration.upstream),
+            upstream: Ollama::new(configuration.upstream),
             queue: Queue::start(configuration.limits.clone(), machine.clock().clone()),
             programs: Programs::start(machine.clone()),
             room: Room::default(),
@@ -197,8 +203,11 @@ impl Shared {
         let configuration = self.file().current();
         let told = self.told.inner().clone();
         let mut limits = configuration.limits.clone();
-        if let Some(models) = told.loaded_models {
+        if let Some(models) = told.loaded_models.filter(|_| !configuration.loaded_models_by_hand) {
             limits.loaded_models = models;
+        }
+        if let Some(waiting) = told.waiting.filter(|_| !configuration.waiting_by_hand) {
+            limits.waiting = waiting;
         }
         self.front.queue.tell(Event::Reloaded(Box::new(limits)));
         self.front.access_log.want(configuration.access_log);
@@ -217,6 +226,12 @@ impl Shared {
         if before.upstream != configuration.upstream {
             self.front.upstream.moved(configuration.upstream);
         }
+    }
+
+    fn waiting_at_most(&self) -> usize {
+        let configuration = self.front.configuration.borrow();
+        let told = self.told.inner().waiting.filter(|_| !configuration.waiting_by_hand);
+        told.unwrap_or(configuration.limits.waiting)
     }
 
     /// Slots that a person has written down; the daemon's word comes later and goes before it.
@@ -244,7 +259,6 @@ impl Shared {
         let paths = queue.paths().await?;
         let path = |ticket| paths.get(&ticket).copied().unwrap_or_default().to_owned();
         let now = self.front.clock.now();
-        let configuration = self.front.configuration.borrow().clone();
         let waiting = snapshot.waiting.iter().map(|one| WaitingRequest {
             id: one.ticket.0,
             model: one.model.to_string(),
@@ -295,7 +309,7 @@ impl Shared {
             upstream: self.front.upstream.address().to_string(),
             holds: holds.collect(),
             waiting: waiting.collect(),
-            waiting_at_most: configuration.limits.waiting as u64,
+            waiting_at_most: self.waiting_at_most() as u64,
             running: running.collect(),
             models: models.collect(),
             switches: snapshot.switches,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 /// How many may knock before they are let in.
 const BACKLOG: u32 = 1_024;
@@ -158,15 +158,7 @@ pub async fn accept(listener: TcpListener, front: Arc<Front>, places: Places, mu
             };
             match listener.accept().await {
                 Ok((stream, peer)) => {
-                    let speaking = speak(stream, peer, front.clone(), spare, front.phase.clone());
-                    tokio::spawn(async move {
-                        let _place = place;
-                        if spare {
-                            let _ = tokio::time::timeout(SPARE_TIME, speaking).await;
-                        } else {
-                            speaking.await;
-                        }
-                    });
+                    tokio::spawn(speak(stream, peer, front.clone(), (place, spare), front.phase.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -183,16 +175,26 @@ pub async fn accept(listener: TcpListener, front: Arc<Front>, places: Places, mu
     places.open.send_modify(|open| *open -= 1);
 }
 
-async fn speak(stream: TcpStream, peer: SocketAddr, front: Arc<Front>, spare: bool, phase: watch::Receiver<Phase>) {
+/// Speaks with a client. What is kept while it waits is small: a thousand may.
+async fn speak(
+    stream: TcpStream,
+    peer: SocketAddr,
+    front: Arc<Front>,
+    (_place, spare): (OwnedSemaphorePermit, bool),
+    phase: watch::Receiver<Phase>,
+) {
     // Without it, small pieces of an answer wait for an acknowledgement.
     if stream.set_nodelay(true).is_err() {
         return;
     }
     let Ok(local) = stream.local_addr() else { return };
     let ends = Arc::new(Ends::new(local, peer, spare));
-    let patience = front.configuration.borrow().bounds.head;
+    let patience = if spare { SPARE_TIME } else { front.configuration.borrow().bounds.head };
     match tokio::time::timeout(patience, begins_http2(&stream)).await {
         Ok(Ok(true)) => Box::pin(http2(stream, ends, front, phase)).await,
+        Ok(Ok(false)) if spare => {
+            let _ = tokio::time::timeout(SPARE_TIME, Box::pin(http1(stream, ends, front, phase))).await;
+        }
         Ok(Ok(false)) => http1(stream, ends, front, phase).await,
         // Nobody spoke, or the client has gone.
         Ok(Err(_)) | Err(_) => {}
@@ -273,7 +275,7 @@ async fn linger(mut stream: TcpStream) {
         return;
     }
     let mut left = LINGER_BYTES;
-    let mut sink = [0; 4 << 10];
+    let mut sink = vec![0; 4 << 10];
     let _ = tokio::time::timeout(LINGER, async {
         while let Ok(count @ 1..) = stream.read(&mut sink).await {
             left = left.saturating_sub(count);

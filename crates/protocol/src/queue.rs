@@ -175,6 +175,9 @@ pub struct Upstream {
     /// Models that may be in memory at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loaded_models: Option<u64>,
+    /// Requests that may wait in all (`OLLAMA_MAX_QUEUE` in force); `waiting` in [gateway] goes before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<u64>,
     /// `OLLAMA_ORIGINS` in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origins: Option<Vec<String>>,
