@@ -53,12 +53,10 @@ pub struct Reach {
 }
 
 /// Somebody follows the snapshots for as long as this lives.
-#[derive(Debug)]
-pub struct Looker(watch::Sender<u32>);
+struct Looker(watch::Sender<u32>);
 
 impl Looker {
-    /// One more.
-    pub fn new(lookers: &watch::Sender<u32>) -> Self {
+    fn new(lookers: &watch::Sender<u32>) -> Self {
         lookers.send_modify(|count| *count += 1);
         Self(lookers.clone())
     }

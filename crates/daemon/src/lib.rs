@@ -80,7 +80,6 @@ pub async fn serve(machine: Machine) -> Result<(), Failure> {
         link: link.clone(),
     };
     let checking = tokio::spawn(gateway::view::run(machine.clone(), of_gateway));
-    let telling = tokio::spawn(gateway::telling::run(latest.clone(), lookers.clone(), link.clone()));
     let links = supervision::Links {
         gateway: gateway_seen,
         link: link.clone(),
@@ -139,7 +138,6 @@ pub async fn serve(machine: Machine) -> Result<(), Failure> {
     watching.abort();
     upgrading.abort();
     checking.abort();
-    telling.abort();
     presence::leave(&machine);
     ended.map_err(|error| Failure::new("daemon-broke", format!("the supervision loop broke: {error}"), ""))
 }

@@ -79,6 +79,7 @@ pub fn facts(queue: &QueueView, runners: &[RunnerFacts], loaded: Option<Vec<Stri
         models: models.collect(),
         loaded_models: setting(seen, "OLLAMA_MAX_LOADED_MODELS")
             .and_then(|value| value.parse().ok().filter(|n| *n > 0)),
+        waiting: setting(seen, "OLLAMA_MAX_QUEUE").and_then(|value| value.parse().ok().filter(|n| *n > 0)),
         origins: setting(seen, "OLLAMA_ORIGINS").map(|value| origins(&value)),
     }
 }
