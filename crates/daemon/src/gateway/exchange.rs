@@ -7,7 +7,8 @@ use stablehand_engine::loaded::same_model;
 use stablehand_engine::process::{RunnerArgs, RunnerKind};
 use stablehand_engine::stall::evidence::{RunnerSeen, Waiting};
 use stablehand_engine::takeover::Door;
-use stablehand_protocol::queue::{QueueView, Upstream, UpstreamModel};
+use stablehand_protocol::queue::{ModelCosts, QueueView, Upstream, UpstreamModel};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How long the gateway may take to tell its queue, in real time; a look does not wait longer for it.
@@ -65,23 +66,82 @@ impl RunnerFacts {
     }
 }
 
-/// What the gateway is told of the server's models.
-pub fn facts(queue: &QueueView, runners: &[RunnerFacts], loaded: Option<Vec<String>>, seen: &Seen) -> Upstream {
-    let models = runners.iter().map(|runner| UpstreamModel {
-        model: runner.model.clone(),
-        slots: runner.slots,
-        around_busy: around(queue, &runner.model, runner.busy),
-        costs: None,
-    });
-    Upstream {
-        address: None,
-        loaded,
-        models: models.collect(),
-        loaded_models: setting(seen, "OLLAMA_MAX_LOADED_MODELS")
-            .and_then(|value| value.parse().ok().filter(|n| *n > 0)),
-        waiting: setting(seen, "OLLAMA_MAX_QUEUE").and_then(|value| value.parse().ok().filter(|n| *n > 0)),
-        origins: setting(seen, "OLLAMA_ORIGINS").map(|value| origins(&value)),
+/// What is remembered between two looks, so that the gateway is told the truth of both.
+#[derive(Debug, Default)]
+pub struct Exchange {
+    /// The gateway that it was exchanged with.
+    gateway: Option<u32>,
+    /// What models cost, as a gateway has measured.
+    costs: BTreeMap<String, ModelCosts>,
+    /// Busy slots beyond its own at the last look, and whose requests ran then, by model.
+    beyond: BTreeMap<String, (u32, BTreeSet<u64>)>,
+}
+
+impl Exchange {
+    /// What the gateway is told of the server's models.
+    pub fn facts(
+        &mut self,
+        queue: &QueueView,
+        runners: &[RunnerFacts],
+        loaded: Option<Vec<String>>,
+        seen: &Seen,
+    ) -> Upstream {
+        let another = self.gateway != seen.front.gateway;
+        self.gateway = seen.front.gateway;
+        let (known, beyond) = self.taken_in(queue, runners, another);
+        let models = runners.iter().map(|runner| UpstreamModel {
+            model: runner.model.clone(),
+            slots: runner.slots,
+            around_busy: beyond.get(&runner.model).copied().unwrap_or(0),
+            costs: known.iter().find(|(model, _)| same_model(model, &runner.model)).map(|(_, costs)| *costs),
+        });
+        let most_loaded = setting(seen, "OLLAMA_MAX_LOADED_MODELS").and_then(above_zero);
+        // Automatic is as many as fit: at least those that do.
+        let fit = || loaded.as_ref().map(|models| models.len().max(1) as u64);
+        Upstream {
+            address: None,
+            models: models.collect(),
+            loaded_models: most_loaded.or_else(fit),
+            waiting: setting(seen, "OLLAMA_MAX_QUEUE").and_then(above_zero),
+            origins: setting(seen, "OLLAMA_ORIGINS").map(|value| origins(&value)),
+            loaded,
+        }
     }
+
+    /// The costs that a new gateway is told, and what goes around it by model. A slot that is busy without a permit may
+    /// have had one a moment before, so it counts only when two looks say so and the same permits were held at both.
+    fn taken_in(
+        &mut self,
+        queue: &QueueView,
+        runners: &[RunnerFacts],
+        another: bool,
+    ) -> (BTreeMap<String, ModelCosts>, BTreeMap<String, u32>) {
+        let known = if another { self.costs.clone() } else { BTreeMap::new() };
+        let measured = queue.models.iter().filter(|model| model.service_ms.is_some() || model.load_ms.is_some());
+        for model in measured {
+            let costs = ModelCosts { service_ms: model.service_ms, load_ms: model.load_ms };
+            self.costs.insert(model.model.clone(), costs);
+        }
+        let before = std::mem::take(&mut self.beyond);
+        let mut goes_around = BTreeMap::new();
+        for runner in runners {
+            let permits = queue.running.iter().filter(|request| same_model(&request.model, &runner.model));
+            let permits: BTreeSet<u64> = permits.map(|request| request.id).collect();
+            let beyond = around(queue, &runner.model, runner.busy);
+            if let Some((earlier, same)) = before.get(&runner.model)
+                && !another
+                && *same == permits
+            {
+                goes_around.insert(runner.model.clone(), beyond.min(*earlier));
+            }
+            self.beyond.insert(runner.model.clone(), (beyond, permits));
+        }
+        (known, goes_around)
+    }
+}
+
+fn above_zero(value: String) -> Option<u64> {
+    value.trim().parse().ok().filter(|number| *number > 0)
 }
 
 /// A value as the running server reports it.
@@ -99,7 +159,7 @@ fn origins(value: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stablehand_protocol::queue::{RunningRequest, WaitingRequest};
+    use stablehand_protocol::queue::{QueueModel, RunningRequest, WaitingRequest};
 
     fn queue(running: &[&str], waiting: usize) -> QueueView {
         let text = |text: &str| text.to_owned();
@@ -152,6 +212,45 @@ mod tests {
     fn a_slot_is_busy_around_the_gateway_when_no_permit_of_it_explains_that() {
         let one = queue(&["m:latest", "other:7b"], 0);
         assert_eq!((tickets(&one, "m"), around(&one, "m", 2), around(&one, "m", 0)), (1, 1, 0));
+    }
+
+    #[test]
+    fn a_busy_slot_that_may_just_have_been_of_the_gateway_does_not_count() {
+        let mut exchange = Exchange::default();
+        let mut told = |ids: &[u64], busy| {
+            let mut queue = queue(&vec!["m:latest"; ids.len()], 0);
+            for (request, id) in queue.running.iter_mut().zip(ids) {
+                request.id = *id;
+            }
+            let runner = RunnerFacts { model: "m".to_owned(), slots: Some(2), busy };
+            exchange.taken_in(&queue, &[runner], false).1.get("m").copied().unwrap_or(0)
+        };
+        assert_eq!(told(&[1], 1), 0, "that is its own");
+        assert_eq!(told(&[], 1), 0, "it has just ended");
+        assert_eq!(told(&[2], 2), 0, "something else, perhaps");
+        assert_eq!(told(&[2], 2), 1, "it is there again, and so is its own");
+        assert_eq!(told(&[2], 1), 0, "gone");
+    }
+
+    #[test]
+    fn a_new_gateway_is_told_once_what_the_one_before_has_measured() {
+        let mut exchange = Exchange::default();
+        let mut measured = queue(&[], 0);
+        measured.models.push(QueueModel {
+            model: "m:latest".to_owned(),
+            loaded: true,
+            slots: Some(1),
+            at_most: 1,
+            running: 0,
+            around: 0,
+            waiting: 0,
+            service_ms: Some(5_000),
+            load_ms: None,
+        });
+        assert!(exchange.taken_in(&measured, &[], true).0.is_empty());
+        let told = exchange.taken_in(&queue(&[], 0), &[], true).0;
+        assert_eq!(told["m:latest"].service_ms, Some(5_000));
+        assert!(exchange.taken_in(&measured, &[], false).0.is_empty());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::log_feed::LogFeed;
 use super::tokens::{self, TokenCounters, Tokens};
-use crate::gateway::exchange::{self, RunnerFacts};
+use crate::gateway::exchange::{self, Exchange, RunnerFacts};
 use crate::gateway::link::Link;
 use crate::looking::Seen;
 use crate::models::{ModelNames, Named};
@@ -110,6 +110,7 @@ pub struct Observer {
     /// Of the port that clients know, where the gateway holds it.
     fronts: Connections,
     link: Link,
+    exchange: Exchange,
     names: ModelNames,
     /// Under which name the server listed each runner.
     listed_as: BTreeMap<Identity, String>,
@@ -138,6 +139,7 @@ impl Observer {
             connections: Connections::new(machine.clone()),
             fronts: Connections::new(machine.clone()),
             link,
+            exchange: Exchange::default(),
             surveyor,
             names: ModelNames::default(),
             listed_as: BTreeMap::new(),
@@ -222,7 +224,7 @@ impl Observer {
         let known: Vec<RunnerFacts> =
             seen_runners.iter().zip(runners).filter_map(|(seen, (_, args))| RunnerFacts::of(seen, args)).collect();
         let loaded = listed.known().map(|listed| listed.keys().cloned().collect());
-        if let Err(error) = self.link.tell(&exchange::facts(queue, &known, loaded, seen)).await {
+        if let Err(error) = self.link.tell(&self.exchange.facts(queue, &known, loaded, seen)).await {
             tracing::debug!(%error, "the gateway goes on with what it knew");
         }
         let gateway = seen.front.gateway;
