@@ -195,6 +195,12 @@ pub enum HereVerb {
         #[arg(short, long)]
         follow: bool,
     },
+    /// Carry one deed of an upgrade out as root (what the daemon runs through pkexec).
+    #[command(hide = true)]
+    Deed {
+        /// Its name.
+        name: String,
+    },
     /// Give the login session the persisted settings (what the LaunchAgent runs).
     #[command(hide = true)]
     Publish,

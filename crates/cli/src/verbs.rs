@@ -17,7 +17,7 @@ use stablehand_protocol::client::{Client, ClientError};
 use stablehand_protocol::queue::QueueView;
 use stablehand_protocol::{Ending, Event, Failure, Outcome, Request, Setting, Snapshot};
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -113,6 +113,7 @@ async fn at(place: &Place, voice: Voice, verb: HereVerb) -> Result<ExitCode, Fai
             }
         },
         HereVerb::Logs { daemon, lines, follow } => logs(place, voice, daemon, lines, follow).await,
+        HereVerb::Deed { name } => deed(place, &name).await,
         HereVerb::Publish => publish(place, voice).await,
     }
 }
@@ -610,6 +611,16 @@ async fn logs(place: &Place, voice: Voice, daemon: bool, lines: usize, follow: b
         shown = server_log::show(place, &source, lines, follow, &mut show) => shown.map(|()| ExitCode::SUCCESS),
         () = told_to_end() => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// Reads the order from standard input, says what came of it as JSON.
+async fn deed(place: &Place, name: &str) -> Result<ExitCode, Failure> {
+    let mut order = Vec::new();
+    if let Err(error) = std::io::stdin().read_to_end(&mut order) {
+        return Err(Failure::new("usage", format!("the order could not be read: {error}"), ""));
+    }
+    print(&stablehand_daemon::deed_as_root(place, name, &order).await?);
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn publish(place: &Place, voice: Voice) -> Result<ExitCode, Failure> {

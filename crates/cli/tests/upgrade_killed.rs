@@ -62,7 +62,7 @@ impl Machine {
             let versions = &snapshot["versions"];
             let told = |alert: &Value| alert["kind"] == "upgrade";
             let told = snapshot["alerts"].as_array().is_some_and(|alerts| alerts.iter().any(told));
-            let done = !begun || (versions["last"].is_object() && told);
+            let done = versions.is_object() && (!begun || (versions["last"].is_object() && told));
             done && !journal.exists() && versions["running"].is_null() && snapshot["server"]["state"] == "up"
         })
     }

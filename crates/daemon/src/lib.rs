@@ -142,6 +142,14 @@ pub async fn serve(machine: Machine) -> Result<(), Failure> {
     ended.map_err(|error| Failure::new("daemon-broke", format!("the supervision loop broke: {error}"), ""))
 }
 
+/// Carries one deed of an upgrade out, as root; what came of it, as JSON for the daemon that asked.
+///
+/// # Errors
+/// When nothing was begun.
+pub async fn deed_as_root(place: &Place, deed: &str, order: &[u8]) -> Result<String, Failure> {
+    upgrading::deed_as_root(place.machine(), deed, order).await
+}
+
 /// How the history is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HistoryForm {

@@ -5,6 +5,7 @@
 //! what there is ([`finding`]), the deeds are carried out ([`carrying_out`], [`deeds`]), and people are told. The server's
 //! life stays with the supervision, which is asked to stop and start it ([`life`]).
 
+mod as_root;
 mod brew;
 mod carrying_out;
 mod database;
@@ -24,7 +25,7 @@ use crate::looking::Seen;
 use crate::supervision::{Charge, Command};
 use crate::translation::{self, rfc3339};
 use carrying_out::{End, News, Pace};
-use deeds::{Before, Hand};
+use deeds::{Before, Files, Hand};
 use finding::Beside;
 use journal::JournalFile;
 use life::ServersLife;
@@ -91,6 +92,17 @@ pub fn was_cut_off(machine: &Machine) -> bool {
 
 fn journal_path(machine: &Machine) -> PathBuf {
     finding::folder(machine).join("journal")
+}
+
+/// Carries one deed of an upgrade out, as root; see [`as_root`]. What it says is for the daemon alone.
+///
+/// # Errors
+/// When nothing was begun.
+pub async fn deed_as_root(machine: &Machine, deed: &str, order: &[u8]) -> Result<String, Failure> {
+    as_root::serve(machine, deed, order).await.map_err(|reason| {
+        let message = format!("{reason}; nothing was changed");
+        Failure::new("no-deed", message, "`stablehand upgrade` runs this by itself where rights are needed")
+    })
 }
 
 /// Serves until the daemon ends.
@@ -272,8 +284,7 @@ impl Upgrading {
 
     fn hand(&self, links: &Links) -> Hand<ServersLife> {
         Hand {
-            machine: self.machine.clone(),
-            before: Arc::clone(&self.before),
+            files: Files { machine: self.machine.clone(), before: Arc::clone(&self.before) },
             life: ServersLife {
                 machine: self.machine.clone(),
                 surveyor: Arc::clone(&self.surveyor),

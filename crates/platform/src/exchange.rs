@@ -115,6 +115,10 @@ impl<'a> Exchange<'a> {
             let at = if name.as_os_str().is_empty() { to.to_path_buf() } else { to.join(name) };
             self.disk.create_folders(folder_of(&at))?;
             self.copy_tree(from, &at)?;
+            // Folders made on the way are read by whoever reads what is in them.
+            for folder in at.ancestors().skip(1).take_while(|folder| folder.starts_with(to)) {
+                self.disk.change("mode", folder, || fs::set_permissions(folder, fs::Permissions::from_mode(0o755)))?;
+            }
         }
         Ok(())
     }
@@ -301,7 +305,9 @@ mod tests {
         let copied = to.join("lib/ollama");
         assert!(copied.join("empty").is_dir());
         assert_eq!(fs::read_link(copied.join("link")).unwrap(), Path::new("llama-server"));
-        assert_eq!(fs::metadata(copied.join("llama-server")).unwrap().permissions().mode() & 0o777, 0o751);
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&copied.join("llama-server")), 0o751);
+        assert_eq!((mode(&to), mode(&to.join("lib"))), (0o755, 0o755), "another user's service reads them");
         assert_eq!(size_bytes(&copied).known().copied(), Some(1 + "llama-server".len() as u64));
         exchange.remove(&to).unwrap();
         exchange.remove(&to).unwrap();

@@ -3,7 +3,7 @@
 
 use super::carrying_out::{News, Tell, Works};
 use super::presence::{self, Checked};
-use super::{brew, database, signed};
+use super::{as_root, brew, database, finding, signed};
 use stablehand_engine::Known;
 use stablehand_engine::plan::StepFailure;
 use stablehand_engine::time::Wall;
@@ -19,6 +19,7 @@ use stablehand_platform::machine::Machine;
 use stablehand_platform::{quarantine, staging};
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -42,10 +43,16 @@ pub(super) trait Life: Send + Sync {
     fn pin(&self, version: &str) -> impl Future<Output = Result<(), String>> + Send;
 }
 
-/// Carries deeds out on a machine.
-pub(super) struct Hand<L> {
+/// Changes files of a machine.
+#[derive(Clone)]
+pub(super) struct Files {
     pub(super) machine: Machine,
     pub(super) before: Before,
+}
+
+/// Carries deeds out on a machine.
+pub(super) struct Hand<L> {
+    pub(super) files: Files,
     pub(super) life: L,
     /// Where releases come from; nothing is downloaded without.
     pub(super) source: Option<Source>,
@@ -53,110 +60,78 @@ pub(super) struct Hand<L> {
 
 impl<L: Life> Works for Hand<L> {
     async fn carry_out(&mut self, deed: Deed, order: &Order, tell: Tell<'_>) -> Result<String, Fault> {
-        let slots = &order.slots;
+        let (machine, slots) = (&self.files.machine, &order.slots);
+        if deed == Deed::Commit
+            && let Some(pin) = &order.pin
+        {
+            let path = slots.place.clone();
+            self.life.pin(pin).await.map_err(|reason| Fault::File { path, reason })?;
+        }
+        if as_root::is_needed(deed, order) {
+            return as_root::carry_out(machine, deed, order).await;
+        }
+        if deed == Deed::MoveOut
+            && let Some(pid) = self.life.runs_from(&slots.place).await
+        {
+            let reason = format!("it was started again meanwhile (pid {pid})");
+            return Err(Fault::File { path: slots.place.clone(), reason });
+        }
+        if let Some(done) = self.files.change(deed, order).await {
+            return done;
+        }
         match deed {
             Deed::Download => self.download(order, tell).await,
-            Deed::BrewFetch => brew::fetch(&self.machine, order).await,
+            Deed::BrewFetch => brew::fetch(machine, order).await,
             Deed::CheckHash => {
                 for download in &order.downloads {
                     releases::check(download).await?;
                 }
                 Ok("it is the release's own".to_owned())
             }
-            Deed::Unpack => self.unpack(order, tell).await,
+            Deed::Unpack => self.files.unpack(order, tell).await,
             Deed::CheckVersion => self.check_version(&slots.new, order).await,
-            Deed::CheckSignature => signed::check(&self.machine, &slots.new, order.goal).await,
+            Deed::CheckSignature => signed::check(machine, &slots.new, order.goal).await,
             Deed::ClearQuarantine => self.clear_quarantine(&slots.new).await,
-            Deed::KeepCopy => self.keep_copy(order).await,
-            // Requests are held exactly while no server is ready: by whoever stops and starts it.
-            Deed::Hold | Deed::Release => Ok(String::new()),
+            Deed::KeepCopy => self.files.keep_copy(order).await,
             Deed::Stop | Deed::StopNew => self.life.stop().await.map_err(Fault::Server),
-            Deed::SetUpdaterAside => self.on_disk(order, set_updater_aside).await,
-            Deed::CopyDatabase => {
-                self.with_database(order, |disk, database| database::copy(disk, &database.at, &database.copy)).await
-            }
-            Deed::UseOldDatabase => self.with_database(order, use_old_database).await,
-            Deed::MoveOut => {
-                if let Some(pid) = self.life.runs_from(&slots.place).await {
-                    return Err(Fault::File {
-                        path: slots.place.clone(),
-                        reason: format!("it was started again meanwhile (pid {pid})"),
-                    });
-                }
-                self.on_disk(order, |exchange, order| exchange.move_to(&order.slots.place, &order.slots.old)).await
-            }
-            Deed::MoveIn => {
-                self.on_disk(order, |exchange, order| exchange.move_to(&order.slots.new, &order.slots.place)).await
-            }
-            Deed::SwitchLink => {
-                self.on_disk(order, |exchange, order| {
-                    exchange.link(&order.slots.place, &presence::program_in(&order.slots.new))
-                })
-                .await
-            }
-            Deed::Brew => brew::upgrade(&self.machine, order).await,
+            Deed::Brew => brew::upgrade(machine, order).await,
             Deed::CheckInPlace => {
                 self.check_version(&slots.place, order).await?;
-                signed::check(&self.machine, &slots.place, order.goal).await
+                signed::check(machine, &slots.place, order.goal).await
             }
             Deed::ClearInPlace => self.clear_quarantine(&slots.place).await,
             Deed::Start | Deed::StartOld => self.life.start().await.map_err(Fault::Server),
             Deed::Prove => self.life.prove(order, &order.to).await.map_err(Fault::NotProved),
             Deed::ProveOld => self.life.prove(order, &order.from).await.map_err(Fault::NotProved),
-            Deed::Commit => {
-                if let Some(pin) = &order.pin {
-                    let path = order.slots.place.clone();
-                    self.life.pin(pin).await.map_err(|reason| Fault::File { path, reason })?;
-                }
-                self.on_disk(order, commit).await
-            }
-            Deed::MoveNewOut => self.on_disk(order, move_new_out).await,
-            Deed::MoveOldBack => {
-                self.on_disk(order, |exchange, order| exchange.move_to(&order.slots.old, &order.slots.place)).await
-            }
-            Deed::LinkBack => {
-                self.on_disk(order, |exchange, order| {
-                    exchange.link(&order.slots.place, &presence::program_in(&order.slots.old))
-                })
-                .await
-            }
-            Deed::SetDatabaseAside => {
-                let Some(copy) = order.database.clone() else { return Ok(String::new()) };
-                let (machine, before) = (self.machine.clone(), Arc::clone(&self.before));
-                blocking(move || {
-                    let disk = Disk::new(machine.os(), &*before);
-                    let name = database::set_aside(&disk, &copy.at, &copy.aside)?;
-                    Ok(format!("it is {}", name.display()))
-                })
-                .await
-            }
-            Deed::PutDatabaseBack => self.with_database(order, put_database_back).await,
-            Deed::PutUpdaterBack => self.on_disk(order, put_updater_back).await,
-            Deed::DropCopy => self.on_disk(order, |exchange, order| exchange.remove(&order.slots.old)).await,
-            Deed::DropNew => {
-                self.on_disk(order, |exchange, order| {
-                    exchange.remove(&order.slots.new)?;
-                    exchange.remove(&staging::unfinished(&order.slots.new))
-                })
-                .await
-            }
-            Deed::DropDatabaseCopy => {
-                self.with_database(order, |disk, database| database::remove_database(disk, &database.copy)).await
-            }
-            Deed::DropReplaced => {
-                self.on_disk(order, |exchange, order| order.replaced.iter().try_for_each(|path| exchange.remove(path)))
-                    .await
-            }
-            Deed::Tidy => self.on_disk(order, tidy).await,
+            // Requests are held exactly while no server is ready: by whoever stops and starts it.
+            Deed::Hold | Deed::Release => Ok(String::new()),
+            Deed::SetUpdaterAside
+            | Deed::CopyDatabase
+            | Deed::UseOldDatabase
+            | Deed::MoveOut
+            | Deed::MoveIn
+            | Deed::SwitchLink
+            | Deed::Commit
+            | Deed::MoveNewOut
+            | Deed::MoveOldBack
+            | Deed::LinkBack
+            | Deed::SetDatabaseAside
+            | Deed::PutDatabaseBack
+            | Deed::PutUpdaterBack
+            | Deed::DropCopy
+            | Deed::DropNew
+            | Deed::DropDatabaseCopy
+            | Deed::DropReplaced
+            | Deed::Tidy => Ok(String::new()),
         }
     }
 
     async fn look(&mut self, order: &Order) -> Seen {
-        let new = match presence::of(&self.machine, &order.switch, &order.slots.new, Checked::Slot).await {
+        let new = match presence::of(&self.files.machine, &order.switch, &order.slots.new, Checked::Slot).await {
             // A bundle in a folder that anybody may have written into counts only with its signature, checked now.
             Presence::Whole(version) => match &order.switch {
                 Switch::Renames | Switch::Cask { .. } => {
-                    match signed::check(&self.machine, &order.slots.new, order.goal).await {
+                    match signed::check(&self.files.machine, &order.slots.new, order.goal).await {
                         Ok(_) => Presence::Whole(version),
                         Err(fault) => Presence::Broken(fault.to_string()),
                     }
@@ -166,11 +141,11 @@ impl<L: Life> Works for Hand<L> {
             other @ (Presence::Absent | Presence::Broken(_) | Presence::Unknown(_)) => other,
         };
         Seen {
-            place: presence::of(&self.machine, &order.switch, &order.slots.place, Checked::Place).await,
-            old: presence::of(&self.machine, &order.switch, &order.slots.old, Checked::Slot).await,
+            place: presence::of(&self.files.machine, &order.switch, &order.slots.place, Checked::Place).await,
+            old: presence::of(&self.files.machine, &order.switch, &order.slots.old, Checked::Slot).await,
             new,
             busy: match &order.switch {
-                Switch::Cask { .. } | Switch::Formula => brew::at_work(&self.machine),
+                Switch::Cask { .. } | Switch::Formula => brew::at_work(&self.files.machine),
                 Switch::Renames | Switch::Link => None,
             },
             database: match &order.database {
@@ -196,13 +171,13 @@ impl<L: Life> Hand<L> {
         };
         let all: u64 = order.downloads.iter().map(|download| download.size_bytes).sum();
         let back_off = BackOff::default();
-        let clock = self.machine.clock();
+        let clock = self.files.machine.clock();
         let wait = |span: Duration| -> Pin<Box<dyn Future<Output = ()> + Send>> {
             let clock = clock.clone();
             Box::pin(async move { clock.sleep(span).await })
         };
         let now = || -> Wall { clock.now().wall };
-        let means = Means { back_off: &back_off, wait: &wait, now: &now, before: &*self.before };
+        let means = Means { back_off: &back_off, wait: &wait, now: &now, before: &*self.files.before };
         let mut done = 0;
         for download in &order.downloads {
             let mut told = |news: releases::News| match news {
@@ -217,7 +192,143 @@ impl<L: Life> Hand<L> {
         Ok(String::new())
     }
 
-    async fn unpack(&self, order: &Order, tell: Tell<'_>) -> Result<String, Fault> {
+    async fn check_version(&self, at: &Path, order: &Order) -> Result<String, Fault> {
+        match presence::of(&self.files.machine, &order.switch, at, Checked::Slot).await {
+            Presence::Whole(version) if version == order.to => Ok(format!("it is {version}")),
+            Presence::Whole(found) => Err(Fault::AnotherVersion { found }),
+            Presence::Absent => Err(Fault::NoArchive("nothing lies where it was unpacked to".to_owned())),
+            Presence::Broken(why) | Presence::Unknown(why) => Err(Fault::NoArchive(why)),
+        }
+    }
+
+    async fn clear_quarantine(&self, bundle: &Path) -> Result<String, Fault> {
+        let failed = |failure: StepFailure| match failure.code {
+            "app-management" => Fault::AppManagement(bundle.to_path_buf()),
+            "quarantine-not-writable" => Fault::Denied(bundle.to_path_buf()),
+            "quarantine-came-back" | "quarantine-not-cleared" => Fault::Quarantined(bundle.to_path_buf()),
+            _ => Fault::File { path: bundle.to_path_buf(), reason: failure.message },
+        };
+        let disk = self.files.disk();
+        (self.files.before)("remove", bundle).map_err(|error| disk.fault(bundle, &error))?;
+        let found = quarantine::look(&self.files.machine, bundle).map_err(failed)?;
+        let marked = found.marked();
+        if marked > 0 || !found.unreadable().is_empty() {
+            quarantine::remove(&self.files.machine, &found).await.map_err(failed)?;
+        }
+        let after = quarantine::prove(&self.files.machine, bundle).map_err(failed)?;
+        Ok(format!("{marked} marks were removed, {} files read again", after.looked_at))
+    }
+}
+
+impl Files {
+    /// The disk that they lie on.
+    pub(super) fn disk(&self) -> Disk<'_> {
+        Disk::new(self.machine.os(), &*self.before)
+    }
+
+    /// Carries a deed out that is nothing but a change of files; `None` for every other.
+    pub(super) async fn change(&self, deed: Deed, order: &Order) -> Option<Result<String, Fault>> {
+        Some(match deed {
+            Deed::SetUpdaterAside => self.on_disk(order, set_updater_aside).await,
+            Deed::CopyDatabase => {
+                self.with_database(order, |disk, database| database::copy(disk, &database.at, &database.copy)).await
+            }
+            Deed::UseOldDatabase => self.with_database(order, use_old_database).await,
+            Deed::MoveOut => {
+                self.on_disk(order, |exchange, order| exchange.move_to(&order.slots.place, &order.slots.old)).await
+            }
+            Deed::MoveIn => {
+                self.on_disk(order, |exchange, order| exchange.move_to(&order.slots.new, &order.slots.place)).await
+            }
+            Deed::SwitchLink => {
+                self.on_disk(order, |exchange, order| {
+                    exchange.link(&order.slots.place, &presence::program_in(&order.slots.new))
+                })
+                .await
+            }
+            Deed::Commit => self.on_disk(order, commit).await,
+            Deed::MoveNewOut => self.on_disk(order, move_new_out).await,
+            Deed::MoveOldBack => {
+                self.on_disk(order, |exchange, order| exchange.move_to(&order.slots.old, &order.slots.place)).await
+            }
+            Deed::LinkBack => {
+                self.on_disk(order, |exchange, order| {
+                    exchange.link(&order.slots.place, &presence::program_in(&order.slots.old))
+                })
+                .await
+            }
+            Deed::SetDatabaseAside => self.set_database_aside(order).await,
+            Deed::PutDatabaseBack => self.with_database(order, put_database_back).await,
+            Deed::PutUpdaterBack => self.on_disk(order, put_updater_back).await,
+            Deed::DropCopy => self.on_disk(order, |exchange, order| exchange.remove(&order.slots.old)).await,
+            Deed::DropNew => {
+                self.on_disk(order, |exchange, order| {
+                    exchange.remove(&order.slots.new)?;
+                    exchange.remove(&staging::unfinished(&order.slots.new))
+                })
+                .await
+            }
+            Deed::DropDatabaseCopy => {
+                self.with_database(order, |disk, database| database::remove_database(disk, &database.copy)).await
+            }
+            Deed::DropReplaced => {
+                self.on_disk(order, |exchange, order| order.replaced.iter().try_for_each(|path| exchange.remove(path)))
+                    .await
+            }
+            Deed::Tidy => self.on_disk(order, tidy).await,
+            Deed::Download
+            | Deed::BrewFetch
+            | Deed::CheckHash
+            | Deed::Unpack
+            | Deed::CheckVersion
+            | Deed::CheckSignature
+            | Deed::ClearQuarantine
+            | Deed::KeepCopy
+            | Deed::Hold
+            | Deed::Stop
+            | Deed::Brew
+            | Deed::CheckInPlace
+            | Deed::ClearInPlace
+            | Deed::Start
+            | Deed::Prove
+            | Deed::Release
+            | Deed::StopNew
+            | Deed::StartOld
+            | Deed::ProveOld => return None,
+        })
+    }
+
+    /// Lets everybody read what lies there, and come there: a service of the system runs as a user of its own.
+    ///
+    /// # Errors
+    /// A [`Fault`].
+    pub(super) fn open_to_all(&self, version: &Path) -> Result<(), Fault> {
+        let ours = finding::versions_of_the_system(&self.machine);
+        let mut folders = vec![version.to_path_buf()];
+        folders
+            .extend(version.ancestors().skip(1).take_while(|folder| folder.starts_with(&ours)).map(Path::to_path_buf));
+        folders.extend(ours.parent().map(Path::to_path_buf));
+        folders.iter().try_for_each(|folder| {
+            self.disk().change("mode", folder, || fs::set_permissions(folder, fs::Permissions::from_mode(0o755)))
+        })
+    }
+
+    async fn set_database_aside(&self, order: &Order) -> Result<String, Fault> {
+        let Some(copy) = order.database.clone() else { return Ok(String::new()) };
+        let (machine, before) = (self.machine.clone(), Arc::clone(&self.before));
+        blocking(move || {
+            let disk = Disk::new(machine.os(), &*before);
+            let name = database::set_aside(&disk, &copy.at, &copy.aside)?;
+            Ok(format!("it is {}", name.display()))
+        })
+        .await
+    }
+
+    /// Unpacks what was downloaded into the new slot.
+    ///
+    /// # Errors
+    /// A [`Fault`].
+    pub(super) async fn unpack(&self, order: &Order, tell: Tell<'_>) -> Result<String, Fault> {
         let holds = match &order.switch {
             Switch::Renames | Switch::Cask { .. } => staging::Holds::TheBundle,
             Switch::Link | Switch::Formula => staging::Holds::ItsContents,
@@ -250,34 +361,11 @@ impl<L: Life> Hand<L> {
         }
     }
 
-    async fn check_version(&self, at: &Path, order: &Order) -> Result<String, Fault> {
-        match presence::of(&self.machine, &order.switch, at, Checked::Slot).await {
-            Presence::Whole(version) if version == order.to => Ok(format!("it is {version}")),
-            Presence::Whole(found) => Err(Fault::AnotherVersion { found }),
-            Presence::Absent => Err(Fault::NoArchive("nothing lies where it was unpacked to".to_owned())),
-            Presence::Broken(why) | Presence::Unknown(why) => Err(Fault::NoArchive(why)),
-        }
-    }
-
-    async fn clear_quarantine(&self, bundle: &Path) -> Result<String, Fault> {
-        let failed = |failure: StepFailure| match failure.code {
-            "app-management" => Fault::AppManagement(bundle.to_path_buf()),
-            "quarantine-not-writable" => Fault::Denied(bundle.to_path_buf()),
-            "quarantine-came-back" | "quarantine-not-cleared" => Fault::Quarantined(bundle.to_path_buf()),
-            _ => Fault::File { path: bundle.to_path_buf(), reason: failure.message },
-        };
-        (self.before)("remove", bundle)
-            .map_err(|error| Disk::new(self.machine.os(), &*self.before).fault(bundle, &error))?;
-        let found = quarantine::look(&self.machine, bundle).map_err(failed)?;
-        let marked = found.marked();
-        if marked > 0 || !found.unreadable().is_empty() {
-            quarantine::remove(&self.machine, &found).await.map_err(failed)?;
-        }
-        let after = quarantine::prove(&self.machine, bundle).map_err(failed)?;
-        Ok(format!("{marked} marks were removed, {} files read again", after.looked_at))
-    }
-
-    async fn keep_copy(&self, order: &Order) -> Result<String, Fault> {
+    /// Copies the version in place into the old slot.
+    ///
+    /// # Errors
+    /// A [`Fault`].
+    pub(super) async fn keep_copy(&self, order: &Order) -> Result<String, Fault> {
         self.on_disk(order, |exchange, order| match &order.switch {
             Switch::Cask { .. } | Switch::Renames | Switch::Formula => {
                 exchange.copy(&[(&order.slots.place, Path::new(""))], &order.slots.old)

@@ -7,7 +7,7 @@ use super::presence::{client_version, program_in};
 use crate::configuration::Upgrades;
 use rustix::fs::{Access, StatVfsMountFlags, access, statvfs};
 use stablehand_engine::Known;
-use stablehand_engine::owner::{Owner, Ownership, Survey, ownership};
+use stablehand_engine::owner::{Owner, Ownership, Scope, Survey, ownership};
 use stablehand_engine::plan::{self, Goal, Seat};
 use stablehand_engine::process::Role;
 use stablehand_engine::setting::Values;
@@ -53,11 +53,11 @@ pub(super) async fn find(machine: &Machine, surveyor: &Mutex<Surveyor>, beside: 
     let install = match &ownership {
         Ownership::Unknown(reason) => Known::Unknown(reason.clone()),
         Ownership::One { .. } | Ownership::Contested { .. } | Ownership::Foreign(_) | Ownership::Absent => {
-            Known::Is(owner.and_then(|owner| install(machine, owner, &survey, &kept_beside(machine))))
+            Known::Is(owner.and_then(|owner| install(machine, owner, &survey)))
         }
     };
     let place = install.known().and_then(Option::as_ref).and_then(Install::place).map(Path::to_path_buf);
-    let folders = folders(machine, place.as_deref());
+    let folders = folders(machine, place.as_deref(), owner.is_some_and(is_of_the_system));
     let installed = installed(machine, install.known().and_then(Option::as_ref)).await;
     let linked = match install.known() {
         Some(Some(Install::Tarball { linked, .. })) => linked.clone(),
@@ -111,7 +111,7 @@ fn sum(one: &Known<u64>, other: &Known<u64>) -> Known<u64> {
 }
 
 /// How what an owner starts came onto this machine.
-fn install(machine: &Machine, owner: &Owner, survey: &Survey, ours: &Path) -> Option<Install> {
+fn install(machine: &Machine, owner: &Owner, survey: &Survey) -> Option<Install> {
     match owner {
         Owner::App { bundle } => Some(match cask(machine) {
             Some(token) => Install::Cask { bundle: bundle.clone(), token },
@@ -125,7 +125,7 @@ fn install(machine: &Machine, owner: &Owner, survey: &Survey, ours: &Path) -> Op
         }
         Owner::Systemd { .. } | Owner::Agent(_) | Owner::Manual { .. } => {
             let program = program(owner, survey)?;
-            Some(of_program(program, ours))
+            Some(of_program(program, &[versions_of_the_system(machine), versions_of_the_user(machine)]))
         }
     }
 }
@@ -145,11 +145,13 @@ fn same_file(one: &Path, other: &Path) -> bool {
     matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
-fn of_program(program: PathBuf, ours: &Path) -> Install {
+fn of_program(program: PathBuf, ours: &[PathBuf]) -> Install {
     if let Ok(leads_to) = fs::read_link(&program) {
         let folder = leads_to.parent().and_then(Path::parent).map(Path::to_path_buf);
         return match folder {
-            Some(folder) if folder.parent() == Some(ours) && program_in(&folder) == leads_to => {
+            Some(folder)
+                if ours.iter().any(|ours| folder.parent() == Some(ours)) && program_in(&folder) == leads_to =>
+            {
                 let libraries = libraries(&program);
                 Install::Tarball { program, linked: Some(folder), libraries }
             }
@@ -190,7 +192,7 @@ async fn installed(machine: &Machine, install: Option<&Install>) -> Known<String
 }
 
 /// Folders on the volume of what is installed, so that a rename is enough.
-fn folders(machine: &Machine, place: Option<&Path>) -> Folders {
+fn folders(machine: &Machine, place: Option<&Path>, of_the_system: bool) -> Folders {
     let ours = folder(machine);
     let near = place.and_then(Path::parent);
     let base = match near {
@@ -199,13 +201,32 @@ fn folders(machine: &Machine, place: Option<&Path>) -> Folders {
     };
     match machine.os() {
         Os::MacOs => Folders { work: base.join("work"), kept: base.join("kept") },
-        Os::Linux => Folders { work: base.join("work"), kept: kept_beside(machine) },
+        Os::Linux if of_the_system => Folders { work: base.join("work"), kept: versions_of_the_system(machine) },
+        Os::Linux => Folders { work: base.join("work"), kept: versions_of_the_user(machine) },
     }
 }
 
-/// Where versions lie side by side on Linux: a link leads there, so it may be another volume.
-fn kept_beside(machine: &Machine) -> PathBuf {
+/// Where versions of a user's server lie side by side on Linux: a link leads there, so it may be another volume.
+fn versions_of_the_user(machine: &Machine) -> PathBuf {
     folder(machine).join("versions")
+}
+
+/// The same for a service of the system, which runs as a user of its own and must start nothing that anybody but root
+/// can write.
+pub(super) fn versions_of_the_system(machine: &Machine) -> PathBuf {
+    machine.at("/usr/local/lib/stablehand/versions")
+}
+
+fn is_of_the_system(owner: &Owner) -> bool {
+    match owner {
+        Owner::Systemd { scope: Scope::System, .. } => true,
+        Owner::Systemd { scope: Scope::User, .. }
+        | Owner::App { .. }
+        | Owner::Brew { .. }
+        | Owner::Agent(_)
+        | Owner::Container { .. }
+        | Owner::Manual { .. } => false,
+    }
 }
 
 fn rights(machine: &Machine, place: &Path) -> Known<Rights> {
@@ -302,9 +323,11 @@ pub(super) fn rubbish(found: &Found, keep: usize) -> Vec<PathBuf> {
     rubbish
 }
 
-/// Whether a copy of a database bears the name of a version, and not one under which chats were set aside for ever.
-fn is_of_a_version(path: &Path) -> bool {
-    let stem = path.file_stem().and_then(|stem| stem.to_str());
+/// Whether a version, or a copy of a database, bears the name of a version, and not one under which chats were set aside
+/// for ever.
+pub(super) fn is_of_a_version(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let stem = name.map(|name| name.strip_suffix(".sqlite").unwrap_or(name));
     let parts = stem.and_then(|stem| stem.rsplit_once('-'));
     parts.is_some_and(|(version, id)| !version.starts_with("chats-of-") && time_of(id).is_some())
 }
@@ -378,16 +401,19 @@ mod tests {
         let (program, ours) = (dir.path().join("bin/ollama"), dir.path().join("versions"));
         fs::create_dir_all(dir.path().join("bin")).unwrap();
         fs::write(&program, "x").unwrap();
-        assert!(matches!(of_program(program.clone(), &ours), Install::Manual { .. }));
+        assert!(matches!(of_program(program.clone(), std::slice::from_ref(&ours)), Install::Manual { .. }));
         fs::create_dir_all(dir.path().join("lib/ollama")).unwrap();
-        assert!(matches!(of_program(program.clone(), &ours), Install::Tarball { linked: None, .. }));
+        assert!(matches!(
+            of_program(program.clone(), std::slice::from_ref(&ours)),
+            Install::Tarball { linked: None, .. }
+        ));
         fs::remove_file(&program).unwrap();
         let folder = ours.join("0.24.0-20261130T101112345");
         std::os::unix::fs::symlink(program_in(&folder), &program).unwrap();
-        let linked = of_program(program.clone(), &ours);
+        let linked = of_program(program.clone(), std::slice::from_ref(&ours));
         assert!(matches!(&linked, Install::Tarball { linked: Some(at), .. } if *at == folder), "{linked:?}");
         fs::remove_file(&program).unwrap();
         std::os::unix::fs::symlink("/nix/store/x/bin/ollama", &program).unwrap();
-        assert!(matches!(of_program(program, &ours), Install::Manual { .. }));
+        assert!(matches!(of_program(program, &[ours]), Install::Manual { .. }));
     }
 }

@@ -360,6 +360,22 @@ impl WrittenDatabase {
     }
 }
 
+/// An order as text, for another process.
+///
+/// # Errors
+/// Why it can not be written.
+pub(super) fn order_text(order: &Order) -> Result<Vec<u8>, String> {
+    serde_json::to_vec(&WrittenOrder::of(order)).map_err(|error| error.to_string())
+}
+
+/// The order that another process wrote.
+///
+/// # Errors
+/// Why it is none.
+pub(super) fn order_of(text: &[u8]) -> Result<Order, String> {
+    serde_json::from_slice::<WrittenOrder>(text).map_err(|error| error.to_string())?.read()
+}
+
 /// Whether a journal lies there, whatever it says.
 pub(super) fn is_there(path: &Path) -> bool {
     File::open(path).is_ok()

@@ -3,7 +3,7 @@
 //! left over, and the person is told. The table of it stands in `docs/upgrade.md`.
 
 use super::carrying_out::{self, News, Pace};
-use super::deeds::{Before, Hand, Life};
+use super::deeds::{Before, Files, Hand, Life};
 use super::journal::{self, JournalFile};
 use super::{database, finding, nothing_seen, presence};
 use crate::configuration::Upgrades;
@@ -228,7 +228,7 @@ impl Mac {
             bad: (story == Story::Bad).then(|| NEW.to_owned()),
         };
         let source = Source::new(base, Terms::default()).unwrap();
-        Hand { machine: self.machine.clone(), before, life, source: Some(source) }
+        Hand { files: Files { machine: self.machine.clone(), before }, life, source: Some(source) }
     }
 }
 
