@@ -78,7 +78,11 @@ class World:
         self.daemon = None
         self._demo("start", "--speed", str(speed), *(["--ollama", ollama] if ollama else []))
         if daemon:
-            self.serve()
+            try:
+                self.serve()
+            except BaseException:
+                self.close()
+                raise
 
     def serve(self):
         with (self.parent / "daemon.log").open("ab") as log:
@@ -88,9 +92,10 @@ class World:
         try:
             until("the daemon answers", lambda: self.run("status", check=False).returncode == 0)
         except AssertionError as error:
+            ended = f"it ended with {self.daemon.poll()}; " if self.daemon.poll() is not None else ""
             said = self.run("status", check=False)
             log = (self.parent / "daemon.log").read_text(errors="replace")[-4000:]
-            raise AssertionError(f"{error}\n{said.stdout}{said.stderr}\n{log}") from error
+            raise AssertionError(f"{ended}{error}\n{said.stdout}{said.stderr}\n{log}") from error
 
     def end_daemon(self):
         if self.daemon and self.daemon.poll() is None:
