@@ -208,7 +208,7 @@ impl Front {
         events: bool,
         model: &str,
         caller: &Caller,
-        request: Request<Sending>,
+        request: Box<Request<Sending>>,
         entry: &mut Entry,
     ) -> Result<Response<Answer>, Refusal> {
         let ticket = Ticket {
@@ -265,7 +265,7 @@ impl Front {
     async fn send_in_turn(
         self: Arc<Self>,
         mut arrival: Arrival,
-        mut request: Request<Sending>,
+        mut request: Box<Request<Sending>>,
     ) -> Result<Sent, Refusal> {
         loop {
             let decision = match arrival {
@@ -297,7 +297,7 @@ impl Front {
                     let until = Some(self.clock.now().awake + patience);
                     self.queue.tell(Event::Hold { why: Why::Unreachable, scope: Scope::All, until });
                     arrival = Arrival::Waits(held.put_back().ok_or_else(ending)?);
-                    request = *back;
+                    request = back;
                 }
             }
         }
@@ -309,7 +309,7 @@ impl Front {
         ends: &Ends,
         mut parts: http::request::Parts,
         body: Sending,
-    ) -> Result<Request<Sending>, Refusal> {
+    ) -> Result<Box<Request<Sending>>, Refusal> {
         let trailers = drop_hop_by_hop(&mut parts.headers);
         parts.headers.remove(EXPECT);
         if trailers {
@@ -329,7 +329,7 @@ impl Front {
             parts.version = Version::HTTP_11;
         }
         parts.extensions.clear();
-        Ok(Request::from_parts(parts, body))
+        Ok(Box::new(Request::from_parts(parts, body)))
     }
 
     fn refused(&self, trouble: &Trouble) -> Refusal {

@@ -25,7 +25,14 @@ pub async fn look(shared: Arc<Shared>) {
         }
         let now = front.clock.now().awake;
         let told = shared.told.last().is_some_and(|at| now.since(at) < TOLD);
-        let busy = front.queue.snapshot().await.is_some_and(|view| view.waiting.len() + view.running.len() > 0);
+        let Some(view) = front.queue.snapshot().await else { return };
+        let busy = view.waiting.len() + view.running.len() > 0;
+        if !told {
+            // What went around in the time of a daemon that is gone blocks nobody for ever.
+            for model in view.models.into_iter().filter(|model| model.around > 0) {
+                front.queue.tell(Event::Around { model: model.model, busy: 0 });
+            }
+        }
         if busy
             && !told
             && !front.queue.is_away()

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 /// A way to the queue. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -120,6 +121,7 @@ impl Queue {
             clock,
             waiting: HashMap::new(),
             about: HashMap::new(),
+            stirred: HashMap::new(),
             counts: Counts::default(),
             changed,
             held,
@@ -320,6 +322,8 @@ struct Owner {
     waiting: HashMap<TicketId, oneshot::Sender<Told>>,
     /// Everybody in the queue.
     about: HashMap<TicketId, About>,
+    /// When a request of ours began or ended last, by model, in real time.
+    stirred: HashMap<Arc<str>, Instant>,
     counts: Counts,
     changed: watch::Sender<u64>,
     held: watch::Sender<BTreeSet<Why>>,
@@ -331,6 +335,8 @@ struct About {
     admitted: Option<Awake>,
 }
 
+/// What is told of busy slots was seen so long ago at most, in real time.
+const SEEN_AGO: Duration = Duration::from_millis(1_500);
 /// The most kinds of requests that are counted apart; clients name themselves, and a name must not fill the memory.
 const KINDS_AT_MOST: usize = 512;
 /// As many missing models are remembered.
@@ -398,6 +404,7 @@ impl Owner {
                 self.step(Event::Left(ticket));
             }
             Wish::Event(event) => {
+                let event = self.unambiguous(event);
                 self.step(event);
             }
             Wish::Asked { event, done } => {
@@ -415,6 +422,17 @@ impl Owner {
             Wish::Counts(told) => {
                 let _ = told.send(self.counts.clone());
             }
+        }
+    }
+
+    /// A slot that was seen busy without a permit of ours may have been ours, or become ours, a moment before it was
+    /// told. Taken for somebody else's it would keep ours waiting, so then it does not count.
+    fn unambiguous(&self, event: Event) -> Event {
+        match event {
+            Event::Around { model, .. } if self.stirred.get(&model).is_some_and(|at| at.elapsed() < SEEN_AGO) => {
+                Event::Around { model, busy: 0 }
+            }
+            event => event,
         }
     }
 
@@ -440,6 +458,7 @@ impl Owner {
                 }
                 if let Some(about) = self.about.get_mut(&ticket) {
                     about.admitted = Some(now);
+                    stir(&mut self.stirred, &about.key.2);
                     self.counts.waits.entry(about.key.0).or_default().note(waited);
                     let served = kind(&mut self.counts, &about.key);
                     served.admitted += 1;
@@ -486,9 +505,21 @@ impl Owner {
 
     fn count_end(&mut self, now: Awake, about: &About) {
         if let Some(admitted) = about.admitted {
+            stir(&mut self.stirred, &about.key.2);
             let served = kind(&mut self.counts, &about.key);
             served.ended += 1;
             served.served += now.since(admitted);
+        }
+    }
+}
+
+fn stir(stirred: &mut HashMap<Arc<str>, Instant>, model: &Arc<str>) {
+    match stirred.get_mut(model) {
+        Some(at) => *at = Instant::now(),
+        None => {
+            // Clients name models as they like; those of long ago say nothing any more.
+            stirred.retain(|_, at| at.elapsed() < SEEN_AGO);
+            stirred.insert(model.clone(), Instant::now());
         }
     }
 }
@@ -499,4 +530,37 @@ fn kind<'a>(counts: &'a mut Counts, key: &(&'static str, Arc<str>, Arc<str>)) ->
         return counts.served.entry((key.0, others.clone(), others)).or_default();
     }
     counts.served.entry(key.clone()).or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stablehand_engine::admission::Lane;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_busy_slot_that_may_just_have_been_ours_keeps_nobody_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let queue = Queue::start(Limits::default(), crate::testing::machine(folder.path()).clock().clone());
+        let model: Arc<str> = Arc::from("m:latest");
+        let client: Arc<str> = Arc::from("c");
+        let ticket = || Ticket {
+            id: queue.number(),
+            model: model.clone(),
+            client: client.clone(),
+            lane: Lane::Agent,
+            patience: None,
+        };
+        let around = async || queue.snapshot().await.unwrap().models[0].around;
+        let Some(Arrival::Decided(Decision::Admitted { held, .. })) = queue.arrive(ticket(), "/api/chat").await else {
+            panic!("nobody is before it");
+        };
+        held.end(End::Served { load: None });
+        queue.tell(Event::Around { model: model.clone(), busy: 1 });
+        assert_eq!(around().await, 0);
+        tokio::time::advance(SEEN_AGO).await;
+        queue.tell(Event::Around { model: model.clone(), busy: 1 });
+        assert_eq!(around().await, 1);
+        let arrival = queue.arrive(ticket(), "/api/chat").await;
+        assert!(matches!(arrival, Some(Arrival::Waits(_))), "the slot is somebody else's");
+    }
 }

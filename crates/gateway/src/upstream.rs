@@ -79,17 +79,17 @@ impl Upstream {
         pool.idle.clear();
     }
 
-    /// Sends a request.
+    /// Sends a request. It is boxed because many futures hand it on.
     ///
     /// # Errors
     /// When it could not be sent, or was sent and not answered.
-    pub async fn send(&self, mut request: Request<Sending>) -> Result<Response<Received>, Trouble> {
+    pub async fn send(&self, mut request: Box<Request<Sending>>) -> Result<Response<Received>, Trouble> {
         // A kept connection may have been closed at the other end in this very moment; then the request comes back,
         // and another one is tried, at last a fresh one.
         while let Some((sender, generation)) = self.kept() {
             match self.send_on(sender, generation, request).await {
                 Ok(response) => return Ok(response),
-                Err(Trouble::Unsent { request: back, .. }) => request = *back,
+                Err(Trouble::Unsent { request: back, .. }) => request = back,
                 Err(sent @ Trouble::Sent(_)) => return Err(sent),
             }
         }
@@ -101,7 +101,7 @@ impl Upstream {
         self.note_whether_up(connected.is_ok());
         match connected {
             Ok(sender) => self.send_on(sender, generation, request).await,
-            Err(error) => Err(Trouble::Unsent { request: Box::new(request), error }),
+            Err(error) => Err(Trouble::Unsent { request, error }),
         }
     }
 
@@ -109,9 +109,9 @@ impl Upstream {
         &self,
         mut sender: SendRequest<Sending>,
         generation: u64,
-        request: Request<Sending>,
+        request: Box<Request<Sending>>,
     ) -> Result<Response<Received>, Trouble> {
-        match sender.try_send_request(request).await {
+        match sender.try_send_request(*request).await {
             Ok(response) => {
                 let home = Home { upstream: self.clone(), generation, sender };
                 Ok(response.map(|incoming| Received::new(incoming, home)))
@@ -134,7 +134,7 @@ impl Upstream {
     /// Waits until it answers a simple question.
     pub async fn answers_again(&self) {
         loop {
-            let mut question = Request::new(Sending::Kept(Kept::new()));
+            let mut question = Box::new(Request::new(Sending::Kept(Kept::new())));
             *question.uri_mut() = Uri::from_static("/api/version");
             question.headers_mut().insert(HOST, HeaderValue::from_static("localhost"));
             if let Ok(Ok(_)) = tokio::time::timeout(ANSWER, self.send(question)).await {
