@@ -6,41 +6,9 @@
 mod world;
 
 use serde_json::{Value, json};
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use world::gateway::{ask, gateway_socket, home, in_queue, take_over, until};
 use world::{World, setting};
-
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The port that clients of the world know.
-fn home(world: &World) -> u16 {
-    let marker = std::fs::read_to_string(world.file("/stablehand-world.json")).unwrap();
-    let marker: Value = serde_json::from_str(&marker).unwrap();
-    u16::try_from(marker["port"].as_u64().unwrap()).unwrap()
-}
-
-/// Status and body of a request; status 0 when there is no answer.
-fn ask(port: u16, method: &str, path: &str, body: &str) -> (u16, String) {
-    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return (0, "nobody listens".to_owned()) };
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
-    let mut said = Vec::new();
-    let read = sent.and_then(|()| stream.read_to_end(&mut said));
-    let said = String::from_utf8_lossy(&said).into_owned();
-    let status = said.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
-    match read {
-        Ok(_) => (status, said),
-        Err(error) => (status, format!("{error}: {said}")),
-    }
-}
 
 fn version(port: u16) -> u16 {
     ask(port, "GET", "/api/version", "").0
@@ -58,12 +26,6 @@ fn gateway(world: &World) -> Value {
 fn until_state(world: &World, state: &str) -> Value {
     let snapshot = world.watch_until(|snapshot| snapshot["gateway"]["state"] == state);
     snapshot["gateway"].clone()
-}
-
-fn take_over(world: &World) -> Value {
-    let (code, ending) = world.last(&["gateway", "on", "--takeover", "--yes"]);
-    assert_eq!(code, 0, "{ending}");
-    ending
 }
 
 fn signal(name: &str, pid: &Value) {
@@ -143,31 +105,6 @@ fn it_stands_in_ollamas_place_through_restarts_and_leaves_without_losing_who_wai
 
 fn until_healthy(world: &World) -> Value {
     world.watch_until(|snapshot| snapshot["gateway"]["healthy"] == true)["gateway"].clone()
-}
-
-fn gateway_socket(world: &World) -> std::path::PathBuf {
-    let config = world.status()["config"]["path"].as_str().unwrap().to_owned();
-    std::path::Path::new(&config).with_file_name("g")
-}
-
-/// How many requests are in the gateway.
-fn in_queue(socket: &std::path::Path) -> usize {
-    let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
-    stream.write_all(b"GET /v1/queue HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
-    let mut said = String::new();
-    stream.read_to_string(&mut said).unwrap();
-    let body = &said[said.find('{').unwrap()..=said.rfind('}').unwrap()];
-    let queue: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {said}"));
-    queue["waiting"].as_array().unwrap().len() + queue["running"].as_array().unwrap().len()
-}
-
-/// Looks again until it is so.
-fn until(so: impl Fn() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !so() {
-        assert!(Instant::now() < end, "it never became so");
-        std::thread::yield_now();
-    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 // Each test program uses a part of this.
 #![allow(dead_code)]
 
+pub mod gateway;
 pub mod recovering;
 
 use serde_json::Value;
