@@ -60,6 +60,8 @@ fn it_stands_in_ollamas_place_through_restarts_and_leaves_without_losing_who_wai
     assert_eq!(world.inside()["serve"], before["serve"]);
 
     assert_eq!(world.text(&["settings", "preset", "serial"]).0, 0);
+    // The gateway's queue is as long as Ollama's own may be; twenty shall find room in it.
+    assert_eq!(world.text(&["settings", "set", "OLLAMA_MAX_QUEUE=30"]).0, 0);
     let ending = take_over(&world);
     assert_eq!(setting(&ending, "OLLAMA_NUM_PARALLEL")["standing"], "proven", "what was pending is applied: {ending}");
     let shown = gateway(&world);
