@@ -6,7 +6,7 @@ use crate::face::menu::Act;
 use crate::{at_login, choices, command_line, notify, popover, service};
 use stablehand_protocol::client::gateway;
 use stablehand_protocol::face::{Answer, Ask, Choices, QueueRequest, SystemSettings};
-use stablehand_protocol::{Ending, Failure};
+use stablehand_protocol::{Ending, Failure, Request};
 use tauri::{AppHandle, Manager};
 
 /// Does it.
@@ -106,8 +106,16 @@ fn told(ending: Ending, dry_run: bool) -> Answer {
     if dry_run { Answer::Planned { steps: ending.steps, owner: ending.owner } } else { Answer::Done }
 }
 
+/// Without a daemon nobody would bring Ollama back to its own address, so the gateway leaves its place first.
 async fn stop_daemon(app: &AppHandle) -> Result<Answer, Failure> {
     let tray = app.state::<Tray>();
+    let gateway = tray.client.snapshot().await.ok().and_then(|snapshot| snapshot.gateway);
+    if gateway.is_some_and(|gateway| gateway.mode == "takeover") {
+        let off = Request::Gateway { mode: "off".to_owned(), port: None, dry_run: false };
+        if let Some(failure) = tray.client.ask(&off).await?.failure {
+            return Err(failure);
+        }
+    }
     let answer = command_service(app, &service::stop(&tray.place)).await?;
     if let Some(ending) = service::still_ending(&tray.place) {
         let gone = command_line::until_fails(&ending).await;
