@@ -17,8 +17,8 @@ use crate::rewriting;
 use crate::route::{Endpoint, is_cloud};
 use crate::sending::Sending;
 use crate::upstream::{Received, Trouble, Upstream};
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, ORIGIN, TE, TRANSFER_ENCODING};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, ORIGIN, TE, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use stablehand_engine::admission::{self, End, Event, Scope, Ticket, Why};
 use stablehand_platform::clock::Clock;
@@ -194,7 +194,8 @@ impl Front {
         if let Some(changed) = changed {
             response.headers_mut().insert(CHANGED, changed);
         }
-        if waits && response.status() == StatusCode::NOT_FOUND {
+        // An Ollama that does not know the path says so in plain text.
+        if waits && response.status() == StatusCode::NOT_FOUND && is_json(response.headers()) {
             self.queue.is_missing(&model, &caller.client);
         }
         Ok(response)
@@ -254,7 +255,7 @@ impl Front {
     fn begun_early(&self, early: Early, caller: &Caller, position: usize) -> Response<Answer> {
         let mut response = Response::new(Answer::Early(Box::new(early)));
         let headers = response.headers_mut();
-        headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
         headers.insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         headers.insert(POSITION, number(position as u64));
         headers.insert(LANE, HeaderValue::from_static(caller.lane.word()));
@@ -390,6 +391,10 @@ fn inbound(response: Response<Received>, held: Option<Held>, family: Family) -> 
 
 fn ending() -> Refusal {
     Refusal::unavailable("the gateway is ending; nothing was sent", RESTART_RETRY_S)
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"))
 }
 
 /// What anybody may ask: whether something is there, and what a browser asks before it asks.

@@ -428,12 +428,12 @@ impl Owner {
     /// A slot that was seen busy without a permit of ours may have been ours, or become ours, a moment before it was
     /// told. Taken for somebody else's it would keep ours waiting, so then it does not count.
     fn unambiguous(&self, event: Event) -> Event {
-        match event {
-            Event::Around { model, .. } if self.stirred.get(&model).is_some_and(|at| at.elapsed() < SEEN_AGO) => {
-                Event::Around { model, busy: 0 }
-            }
-            event => event,
+        if let Event::Around { model, .. } = &event
+            && self.stirred.get(model).is_some_and(|at| at.elapsed() < SEEN_AGO)
+        {
+            return Event::Around { model: model.clone(), busy: 0 };
         }
+        event
     }
 
     /// Says whether anything came of it.

@@ -298,7 +298,8 @@ async fn a_new_configuration_drops_nobody_and_a_bad_one_changes_nothing() {
     let third = stage.asking(chat("agent"));
     let asked = stage.ollama.asked().await;
     assert!(asked.text().contains(r#""model":"n""#), "{}", asked.text());
-    asked.whole(StatusCode::NOT_FOUND, &[], r#"{"error":"model 'n' not found"}"#);
+    let kind = [("content-type", "application/json; charset=utf-8")];
+    asked.whole(StatusCode::NOT_FOUND, &kind, r#"{"error":"model 'n' not found"}"#);
     let third = third.await.unwrap();
     assert_eq!(third.status(), StatusCode::NOT_FOUND);
     assert_eq!(text(third).await, r#"{"error":"model 'n' not found"}"#, "Ollama's own words");
