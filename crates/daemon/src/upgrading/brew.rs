@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Where Homebrew lies, by the kind of computer (`docs.brew.sh/Installation`).
-pub(super) const PREFIXES: [&str; 3] = ["/opt/homebrew", "/usr/local", "/home/linuxbrew/.linuxbrew"];
+pub(super) const PREFIXES: [&str; 2] = ["/opt/homebrew", "/usr/local"];
 /// A download of some hundred MB on a slow line.
 const FETCH: Duration = Duration::from_secs(21_600);
 const UPGRADE: Duration = Duration::from_secs(1_800);
