@@ -37,8 +37,8 @@ const SPARE: usize = 32;
 const SPARE_TIME: Duration = Duration::from_secs(5);
 /// Descriptors for everything but requests.
 const RESERVED_DESCRIPTORS: usize = 32 + SPARE;
-/// As many are asked for.
-const DESCRIPTORS_AT_MOST: u64 = 16_384;
+/// As many are asked for. macOS refuses more (`OPEN_MAX`, setrlimit(2)).
+const DESCRIPTORS_AT_MOST: u64 = 10_240;
 
 /// Whether the gateway goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
