@@ -16,7 +16,7 @@ use stablehand_engine::setting::{
     FromApp, Layer, Layers, MAIN_SETTINGS, Name, PersistedIn, Report, ServerEvidence, Standing, Values, report,
 };
 use stablehand_engine::supervisor::{Answer, Look};
-use stablehand_engine::takeover::{Door, Place};
+use stablehand_engine::takeover::{Door, Mode, Place};
 use stablehand_engine::time::{Awake, Wall};
 use stablehand_ollama::client::{CallError, Client};
 use stablehand_ollama::evidence::{Logged, is_of_server, server_evidence};
@@ -115,6 +115,8 @@ pub struct Looker {
     names: ModelNames,
     forced: HashMap<String, Option<String>>,
     seating: Arc<Seating>,
+    /// Somebody wants to know, so nothing is left out.
+    anew: bool,
 }
 
 /// A survey of the port on which the server listens or shall, and what else was seen on the way.
@@ -157,6 +159,7 @@ impl Looker {
             names: ModelNames::default(),
             forced: HashMap::new(),
             seating,
+            anew: false,
             machine,
         }
     }
@@ -176,7 +179,10 @@ impl Looker {
     pub async fn look_anew(&mut self, configuration: &Configuration) -> Seen {
         self.session = None;
         self.config_line = None;
-        self.look(configuration).await
+        self.anew = true;
+        let seen = self.look(configuration).await;
+        self.anew = false;
+        seen
     }
 
     /// A look.
@@ -341,7 +347,11 @@ impl Looker {
             },
             astray,
             exposed: match owner {
-                Some(Owner::App { .. }) => exposure::is_on(&self.machine),
+                // The app's database is a person's, and read only for what it matters to.
+                Some(Owner::App { .. }) if self.anew || configuration.gateway.mode == Mode::Takeover => {
+                    exposure::is_on(&self.machine)
+                }
+                Some(Owner::App { .. }) => Known::unknown("it was not looked at"),
                 Some(
                     Owner::Brew { .. }
                     | Owner::Systemd { .. }
