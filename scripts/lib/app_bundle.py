@@ -139,7 +139,7 @@ def self_test():
     spoilers = [
         (lambda contents: None, 0),
         (replaced("Info.plist", "1.2.3", "1.2.4"), 2),
-        (replaced("Info.plist", "<string>dev.stablehand<", "<string>dev.other<"), 4),
+        (replaced("Info.plist", "<string>dev.stablehand<", "<string>dev.other<"), 5),
         (replaced("Info.plist", "LSUIElement", "LSUIElephant"), 1),
         (replaced("Resources/launchd/dev.stablehand.tray.plist", "MacOS/stablehand-tray", "MacOS/tray"), 1),
         (lambda contents: (contents / "Resources/LICENSE-MIT").unlink(), 1),
