@@ -71,6 +71,7 @@ impl Alerts {
             | AlertKind::Upgrade
             | AlertKind::GatewayAside
             | AlertKind::GatewayRestarted
+            | AlertKind::MissingModel
             | AlertKind::SinceQuiet => false,
         });
     }

@@ -6,6 +6,7 @@
 pub mod exchange;
 pub mod exposure;
 pub mod link;
+pub mod missing;
 pub mod record;
 pub mod seating;
 pub mod view;

@@ -80,6 +80,7 @@ pub async fn serve(machine: Machine) -> Result<(), Failure> {
         link: link.clone(),
     };
     let checking = tokio::spawn(gateway::view::run(machine.clone(), of_gateway));
+    let missing = tokio::spawn(gateway::missing::run(link.clone(), machine.clock().clone(), notices.clone()));
     let links = supervision::Links {
         gateway: gateway_seen,
         link: link.clone(),
@@ -138,6 +139,7 @@ pub async fn serve(machine: Machine) -> Result<(), Failure> {
     watching.abort();
     upgrading.abort();
     checking.abort();
+    missing.abort();
     presence::leave(&machine);
     ended.map_err(|error| Failure::new("daemon-broke", format!("the supervision loop broke: {error}"), ""))
 }

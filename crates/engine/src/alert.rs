@@ -37,6 +37,8 @@ pub enum AlertKind {
     GatewayAside,
     /// The gateway was started anew because requests did not come through it.
     GatewayRestarted,
+    /// A client asks the gateway for a model that is not installed.
+    MissingModel,
     /// Several things that went wrong in quiet hours, at their end.
     SinceQuiet,
 }
@@ -57,6 +59,7 @@ impl AlertKind {
             Self::Upgrade => "upgrade",
             Self::GatewayAside => "gateway-aside",
             Self::GatewayRestarted => "gateway-restarted",
+            Self::MissingModel => "missing-model",
             Self::SinceQuiet => "since-quiet",
         }
     }
@@ -178,6 +181,7 @@ impl AlertGate {
             | AlertKind::Recovery(_)
             | AlertKind::Upgrade
             | AlertKind::GatewayRestarted
+            | AlertKind::MissingModel
             | AlertKind::SinceQuiet => false,
         };
         lasts && self.kinds.get(&kind).is_some_and(|memory| memory.gone_since.is_none())
