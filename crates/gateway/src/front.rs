@@ -83,7 +83,8 @@ impl Front {
         let page = origins.page(request.headers());
         let origin = request.headers().get(ORIGIN).cloned();
         let mut entry = self.access_log.entry(request.method(), request.uri().path());
-        let passed = self.pass(&ends, page, &origins, request, &mut entry).await;
+        // Boxed, so that its memory is free again while an answer that began early waits.
+        let passed = Box::pin(self.pass(&ends, page, &origins, request, &mut entry)).await;
         let mut response = match passed {
             Ok(response) => response,
             Err(refusal) => {
