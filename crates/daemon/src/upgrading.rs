@@ -209,15 +209,12 @@ impl Upgrading {
         };
         match (resume(&records, &seen), found) {
             (Resume::Nothing, found) => {
-                let before = Arc::clone(&self.before);
-                if let Err(fault) = journal::remove(&Disk::new(self.machine.os(), &*before), &path) {
-                    tracing::warn!(%fault, "the journal of an upgrade that has ended stays");
-                }
                 self.hand_back(links).await;
                 let records = found.map(|found| found.records).unwrap_or_default();
                 if let (Some(order), Some(Record::Closed(ending))) = (order, records.last()) {
                     self.ended_unseen(links, &order, *ending).await;
                 }
+                self.remove_journal();
                 self.keep_house(links).await;
             }
             (Resume::Go(course), Ok(found)) => {
@@ -248,6 +245,14 @@ impl Upgrading {
             measured: None,
         });
         self.tell(links, message, "`stablehand versions` shows what is in place").await;
+    }
+
+    /// What it says is done, and told.
+    fn remove_journal(&self) {
+        let before = Arc::clone(&self.before);
+        if let Err(fault) = journal::remove(&Disk::new(self.machine.os(), &*before), &journal_path(&self.machine)) {
+            tracing::warn!(%fault, "the journal of an upgrade that has ended stays");
+        }
     }
 
     /// Removes what is nobody's any more: nothing is under way.
@@ -590,9 +595,6 @@ impl Upgrading {
             self.tried_at = Some(self.machine.clock().now().awake);
             self.stuck = Some(Words::new("upgrade-halted", words.message.clone(), words.hint.clone()));
         }
-        if end.turn.is_some() {
-            self.keep_house(links).await;
-        }
         let committed = end.turn == Some(Turn::Finish);
         let failure = (!committed).then(|| Failure::new(words.code, words.message.clone(), words.hint.clone()));
         let now = self.machine.clock().now().wall;
@@ -631,6 +633,10 @@ impl Upgrading {
             tokio::spawn(async move {
                 let _left = events.send(Event::Result(Box::new(ending))).await;
             });
+        }
+        if end.turn.is_some() {
+            self.remove_journal();
+            self.keep_house(links).await;
         }
     }
 

@@ -89,12 +89,9 @@ impl<'a> JournalFile<'a> {
         }
     }
 
-    /// Ends it: what it says is done, so it goes.
+    /// Ends it. It stays until the person was told.
     pub(super) fn close(mut self, ending: Ending) {
         self.note(Record::Closed(ending));
-        if let Err(fault) = remove(&self.disk, &self.path) {
-            tracing::warn!(%fault, "the journal of an upgrade that has ended stays");
-        }
     }
 }
 
