@@ -303,16 +303,17 @@ impl Upgrading {
     }
 
     async fn find(&self, links: &Links) -> Found {
-        let seat = links
-            .seen
-            .borrow()
-            .as_ref()
-            .map_or_else(|| Seat::at_home(self.machine.default_port()), |seen| seen.look.seat);
+        let home = self.machine.default_port();
+        let (seat, port) = match &*links.seen.borrow() {
+            Some(seen) => (seen.look.seat, seen.look.port),
+            None => (Seat::at_home(home), home),
+        };
         let beside = Beside {
             upgrades: links.configuration.borrow().upgrades.clone(),
             busy: self.busy(links),
             app_management_refused: self.app_management_refused,
             seat,
+            port,
         };
         finding::find(&self.machine, &self.surveyor, beside).await
     }

@@ -35,6 +35,8 @@ pub(super) struct Beside {
     pub(super) app_management_refused: bool,
     /// Where the server listens after a start.
     pub(super) seat: Seat,
+    /// Where it listens now: beside its own port while the gateway is in its place.
+    pub(super) port: u16,
 }
 
 /// The folder of everything about upgrades that needs no volume of its own.
@@ -44,7 +46,7 @@ pub(super) fn folder(machine: &Machine) -> PathBuf {
 
 /// Looks at everything.
 pub(super) async fn find(machine: &Machine, surveyor: &Mutex<Surveyor>, beside: Beside) -> Found {
-    let survey = surveyor.lock().await.survey(beside.seat.home).await;
+    let survey = surveyor.lock().await.survey(beside.port).await;
     let ownership = ownership(&survey);
     let owner = match &ownership {
         Ownership::One { owner, .. } | Ownership::Contested { holder: owner, .. } => Some(owner),
