@@ -285,3 +285,21 @@ fn the_app_is_whole_afterwards() {
     let links = std::fs::read_dir(app.join("Contents/Frameworks")).map_or(0, Iterator::count);
     assert!(links > 0, "links and frameworks came along");
 }
+
+#[test]
+fn an_upgrade_behind_the_gateway_keeps_it_in_its_place() {
+    let world = World::start(&MAC);
+    assert_eq!(world.apply_serial()["outcome"], "proven");
+    let (code, said) = world.text(&["gateway", "on", "--takeover", "--yes"]);
+    assert_eq!(code, 0, "{said}");
+    let (code, ending) = world.last(&["upgrade", "--to", "0.24.0", "--yes", "--measure"]);
+    assert_eq!((code, &ending["outcome"]), (0, &"proven".into()), "{ending}");
+    assert!(ending["notes"].to_string().contains("tokens/s before"), "{ending}");
+    world.watch_until(|snapshot| snapshot["gateway"]["state"] == "in-place" && snapshot["gateway"]["healthy"] == true);
+    is_proven(&world);
+    publish(&world, "0.25.0", Some("generates-nothing"));
+    let (code, ending) = upgrade(&world, "0.25.0");
+    assert_eq!((code, &ending["failure"]["code"]), (1, &"not-proved-generation".into()), "{ending}");
+    assert_eq!(installed(&world), "0.24.0");
+    world.watch_until(|snapshot| snapshot["gateway"]["state"] == "in-place" && snapshot["gateway"]["healthy"] == true);
+}
