@@ -95,7 +95,7 @@ fn a_release_that_fails_after_its_start_is_taken_back_with_the_reason() {
     for (number, (flaw, code)) in [
         ("wrong-version", "not-proved-version"),
         ("generates-nothing", "not-proved-generation"),
-        ("server-crashes", "step-timed-out"),
+        ("server-crashes", "dies-at-start or step-timed-out"),
         ("llama-server-missing", "not-proved-generation"),
     ]
     .into_iter()
@@ -104,7 +104,9 @@ fn a_release_that_fails_after_its_start_is_taken_back_with_the_reason() {
         let version = format!("0.40.{number}");
         publish(&world, &version, Some(flaw));
         let (exit, ending) = upgrade(&world, &version);
-        assert_eq!((exit, &ending["failure"]["code"]), (1, &code.into()), "{flaw}: {ending}");
+        // Which of two it is depends on how often the app has tried in the time that it is given.
+        let told = ending["failure"]["code"].as_str().unwrap();
+        assert!(exit == 1 && code.split(" or ").any(|code| code == told), "{flaw}: {ending}");
         assert_eq!(installed(&world), "0.22.1", "{flaw}");
     }
     assert_eq!((kept(&world), left_over(&world)), (vec![], vec![]));
@@ -215,9 +217,11 @@ fn two_upgrades_at_once_are_one() {
 #[test]
 fn a_new_release_is_told_once_with_its_action() {
     let world = World::start(&MAC);
-    let told = world.watch_until(|snapshot| snapshot["alerts"].to_string().contains("new-version"));
+    let told = world.watch_until(|snapshot| {
+        snapshot["alerts"].to_string().contains("new-version") && snapshot["versions"]["newer"] == true
+    });
     let alert = &told["alerts"][0];
-    assert_eq!((&alert["action"], &told["versions"]["newer"]), (&"stablehand upgrade".into(), &true.into()));
+    assert_eq!(alert["action"], "stablehand upgrade");
     assert!(alert["message"].as_str().unwrap().contains("0.24.0 is out"), "{alert}");
     let (code, said) = world.text(&["upgrade", "--check"]);
     assert!(code == 0 && said.contains("0.24.0") && said.contains("Full Changelog"), "{said}");

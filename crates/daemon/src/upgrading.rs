@@ -624,6 +624,8 @@ impl Upgrading {
             at: rfc3339(now),
             measured,
         });
+        // Whoever asks for the versions after the answer gets those of now.
+        self.publish(links).await;
         if let Some(events) = work.events {
             let outcome = if committed { protocol::Outcome::Proven } else { protocol::Outcome::Failed };
             if committed {
@@ -689,6 +691,8 @@ impl Upgrading {
         let versions = self.versions(links, &found, upgrades.prerelease);
         self.installed = Some(found);
         if let (Some(release), Known::Is(true), None) = (&versions.latest, known(&versions.newer), &upgrades.pin) {
+            // Whoever is told finds it in the picture.
+            links.versions.send_replace(Some(Arc::new(versions.clone())));
             let message = format!("Ollama {} is out; {} is installed", release.version, shown_version(&versions));
             let alert = Alert::new(AlertKind::NewVersion, message, "stablehand upgrade");
             let _ending = links.notices.send(alert).await;

@@ -8,6 +8,11 @@ const COUNT: u32 = 12_000;
 
 /// A port on loopback that nobody listens on.
 pub fn free() -> std::io::Result<u16> {
+    free_but(|_port| false)
+}
+
+/// The same, and none that somebody will listen on later.
+pub fn free_but(is_promised: impl Fn(u16) -> bool) -> std::io::Result<u16> {
     let nanos = jiff::Timestamp::now().subsec_nanosecond().unsigned_abs();
     let start = std::process::id().wrapping_mul(7_919).wrapping_add(nanos / 100);
     for step in 0..COUNT {
@@ -15,7 +20,7 @@ pub fn free() -> std::io::Result<u16> {
         let Ok(port) = u16::try_from(port) else {
             continue;
         };
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+        if !is_promised(port) && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
             return Ok(port);
         }
     }

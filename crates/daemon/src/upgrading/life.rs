@@ -32,6 +32,11 @@ const MODELS_TRIED: usize = 3;
 /// The fixed prompt of proof and measurement.
 const PROMPT: &str = "Count from one to twenty in words, separated by commas.";
 
+/// What to do with a version that does not come up.
+const LAST_WORDS: &str =
+    "its last words are in `stablehand logs`; choose another version with --to, or wait for the next release";
+/// Code of a server that dies again and again before it answers.
+const DIES_AT_START: &str = "dies-at-start";
 /// Code of a step that was not done in its time.
 const STEP_TIMED_OUT: &str = "step-timed-out";
 
@@ -202,6 +207,9 @@ fn not_as_wished(outcome: Outcome) -> StepFailure {
                         .to_owned(),
                 ..failure
             }
+        }
+        Outcome::Failed { failure, .. } if failure.code == DIES_AT_START => {
+            StepFailure { hint: LAST_WORDS.to_owned(), ..failure }
         }
         Outcome::Failed { failure, .. } => failure,
         Outcome::Refused(refusal) => {

@@ -414,6 +414,7 @@ async fn start_anew(mac: &Mac, story: Story, base: &str, pace: Pace<'_>) -> Opti
             let journal = JournalFile::resume(disk, &mac.journal(), found);
             let ended = carrying_out::carry_out(&mut hand, pace, journal, *course, &|_| {}).await;
             assert_eq!(ended.also, [], "nothing is passed over on a good disk");
+            journal::remove(&disk, &mac.journal()).unwrap();
             Some(word(ended.turn))
         }
         Resume::Wait(words) => panic!("{words:?}"),

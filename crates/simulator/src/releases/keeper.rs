@@ -24,6 +24,9 @@ pub fn address_file(world: &World) -> PathBuf {
     world.path("/releases/address")
 }
 
+/// So near to Ollama's port all belong to it.
+const OLLAMAS_PORTS: u16 = 16;
+
 /// The port in the address that was written last.
 pub fn port(world: &World) -> Option<u16> {
     std::fs::read_to_string(address_file(world)).ok()?.trim().rsplit_once(':')?.1.parse().ok()
@@ -31,10 +34,12 @@ pub fn port(world: &World) -> Option<u16> {
 
 /// Listens, on the port of before where it is free, and writes the address down.
 pub fn bind(world: &World) -> Result<TcpListener> {
+    // Ollama binds its own later, and a gateway moves it to one right above.
+    let is_ollamas = |port: u16| port.abs_diff(world.marker.port) < OLLAMAS_PORTS;
     let again = port(world).and_then(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok());
     let listener = match again {
         Some(listener) => listener,
-        None => TcpListener::bind((Ipv4Addr::LOCALHOST, ports::free()?))?,
+        None => TcpListener::bind((Ipv4Addr::LOCALHOST, ports::free_but(is_ollamas)?))?,
     };
     listener.set_nonblocking(true)?;
     let address = format!("http://{}\n", listener.local_addr()?);

@@ -28,7 +28,7 @@ fn a_fault_says_what_happened_what_is_unchanged_and_what_to_do() {
         denied
             .failure(Deed::MoveOldBack, &order)
             .message
-            .ends_with("nothing more is changed until Stablehand starts anew")
+            .ends_with("it is tried again every few minutes, and when Stablehand starts anew")
     );
 }
 
