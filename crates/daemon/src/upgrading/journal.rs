@@ -19,6 +19,9 @@ pub(super) struct JournalFile<'a> {
     disk: Disk<'a>,
     path: PathBuf,
     records: Vec<Record>,
+    /// Lines of records that could not be written yet. They come before the next one, so that what has ended never stands
+    /// there without its beginning.
+    owed: Vec<u8>,
     /// Length of what is good.
     length: u64,
 }
@@ -50,12 +53,12 @@ impl<'a> JournalFile<'a> {
             }
             return Err(fault);
         }
-        Ok(Self { disk, path: path.to_path_buf(), length: line.len() as u64, records: vec![first] })
+        Ok(Self { disk, path: path.to_path_buf(), length: line.len() as u64, records: vec![first], owed: vec![] })
     }
 
     /// Takes a journal up that an earlier daemon left.
     pub(super) fn resume(disk: Disk<'a>, path: &Path, found: Found) -> Self {
-        Self { disk, path: path.to_path_buf(), records: found.records, length: found.length }
+        Self { disk, path: path.to_path_buf(), records: found.records, owed: vec![], length: found.length }
     }
 
     /// The records so far.
@@ -69,14 +72,16 @@ impl<'a> JournalFile<'a> {
     /// A [`Fault`]; the record is not among [`Self::records`] then.
     pub(super) fn append(&mut self, record: Record) -> Result<(), Fault> {
         let line = line(&record).map_err(|reason| Fault::File { path: self.path.clone(), reason })?;
+        let lines = [self.owed.as_slice(), &line].concat();
         let (path, length) = (&self.path, self.length);
         self.disk.change("write", path, || {
             let file = OpenOptions::new().write(true).open(path)?;
             file.set_len(length)?;
-            file.write_all_at(&line, length)?;
+            file.write_all_at(&lines, length)?;
             file.sync_all()
         })?;
-        self.length += line.len() as u64;
+        self.length += lines.len() as u64;
+        self.owed.clear();
         self.records.push(record);
         Ok(())
     }
@@ -84,7 +89,8 @@ impl<'a> JournalFile<'a> {
     /// Adds a record that may be lost: what is seen on the disk stands in for it at the next start.
     pub(super) fn note(&mut self, record: Record) {
         if let Err(fault) = self.append(record.clone()) {
-            tracing::warn!(%fault, "a record of the upgrade's journal is lost");
+            tracing::warn!(%fault, "a record of the upgrade's journal is not written yet");
+            self.owed.extend(line(&record).unwrap_or_default());
             self.records.push(record);
         }
     }
@@ -464,7 +470,7 @@ mod tests {
         assert_eq!(journal.records().len(), 2, "what is only noted is remembered");
         full.store(false, Ordering::Relaxed);
         journal.append(Record::Before(Deed::Tidy)).unwrap();
-        assert_eq!(read(&path).unwrap().records.len(), 2);
+        assert_eq!(read(&path).unwrap().records, journal.records(), "what was owed comes first");
     }
 
     #[test]

@@ -368,6 +368,10 @@ async fn went(shelf: &Shelf, story: Story, base: &str, refusal: Option<Refusal>)
         let mut hand = mac.hand(story, base, Arc::clone(&before));
         let ended = carrying_out::carry_out(&mut hand, pace, journal, course, &tell).await;
         end = word(ended.turn);
+        if ended.turn.is_some() {
+            // As the daemon does once it has told; one that stays is found by the next start.
+            let _told = journal::remove(&disk, &mac.journal());
+        }
         told = ended.turn == Some(Turn::Finish) || ended.failure.is_some() || ended.words.is_some();
     }
     assert!(told, "{story:?} {refusal:?}: nobody is told");
