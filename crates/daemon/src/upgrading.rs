@@ -26,19 +26,20 @@ use crate::supervision::{Charge, Command};
 use crate::translation::{self, rfc3339};
 use carrying_out::{End, News, Pace};
 use deeds::{Before, Files, Hand};
-use finding::Beside;
+use finding::{Beside, InPlace, ProgramVersions};
 use journal::JournalFile;
 use life::ServersLife;
 use releases::Known as KnownReleases;
 use serde_json::json;
 use stablehand_engine::Known;
 use stablehand_engine::alert::{Alert, AlertKind};
-use stablehand_engine::plan::{Plan as RestartPlan, Refusal as RestartRefusal, Seat, StepFailure};
+use stablehand_engine::plan::{Seat, StepFailure};
 use stablehand_engine::time::Awake;
 use stablehand_engine::upgrade::Words;
+use stablehand_engine::upgrade::by_itself::Chance;
 use stablehand_engine::upgrade::found::{Busy, Found};
 use stablehand_engine::upgrade::journal::{Ending as Ended, Record};
-use stablehand_engine::upgrade::order::Order;
+use stablehand_engine::upgrade::order::{Goal, Order};
 use stablehand_engine::upgrade::plan::{Ask, Plan, plan, plan_rollback};
 use stablehand_engine::upgrade::resume::{Course, Presence, Resume, Turn, resume};
 use stablehand_ollama::client::Generation;
@@ -61,6 +62,8 @@ const FIRST_LOOK: Duration = Duration::from_secs(60);
 /// How often an upgrade that could neither be finished nor undone is tried again by itself: a full disk gets room, a
 /// volume is attached.
 const TRY_AGAIN: Duration = Duration::from_secs(300);
+/// Code of a journal that can not be what was written.
+const JOURNAL_BROKEN: &str = "upgrade-journal-broken";
 /// What every allowance gets more in a simulated machine, whose time can run faster than its processes do.
 const SIMULATED_SLACK: Duration = Duration::from_secs(60);
 
@@ -121,7 +124,7 @@ pub async fn run(machine: Machine, surveyor: Arc<Mutex<Surveyor>>, history: Hist
         stuck: None,
         tried_at: None,
         app_management_refused: false,
-        installed: None,
+        programs: ProgramVersions::default(),
     };
     upgrading.take_up(&mut links).await;
     upgrading.publish(&links).await;
@@ -171,8 +174,7 @@ struct Upgrading {
     tried_at: Option<Awake>,
     /// macOS has refused this very process a change to the app; the permission holds for one that starts after it.
     app_management_refused: bool,
-    /// What is in place, as of the last look, for the picture.
-    installed: Option<Found>,
+    programs: ProgramVersions,
 }
 
 impl Upgrading {
@@ -219,7 +221,7 @@ impl Upgrading {
             }
             (Resume::Go(course), Ok(found)) => {
                 tracing::warn!(message = %course.words.message, "an upgrade was cut off");
-                self.begin(links, Start::Resume(found), *course, None, false);
+                self.begin(links, found, *course, None, false);
             }
             (Resume::Go(course), Err(_)) => self.wait(links, course.words).await,
             (Resume::Wait(words), _) => self.wait(links, words).await,
@@ -257,10 +259,10 @@ impl Upgrading {
 
     /// Removes what is nobody's any more: nothing is under way.
     async fn keep_house(&self, links: &Links) {
-        let found = self.find(links).await;
+        let there = self.look(links).await;
         let before = Arc::clone(&self.before);
         let keep = links.configuration.borrow().upgrades.keep;
-        let rubbish = finding::rubbish(&found, keep);
+        let rubbish = finding::rubbish(&there, keep);
         let exchange = Exchange::new(&self.machine, Disk::new(self.machine.os(), &*before));
         for path in rubbish {
             match exchange.discard(&path) {
@@ -302,6 +304,13 @@ impl Upgrading {
         }
     }
 
+    /// What is in place now.
+    async fn look(&self, links: &Links) -> InPlace {
+        let home = self.machine.default_port();
+        let port = links.seen.borrow().as_ref().map_or(home, |seen| seen.look.port);
+        finding::look(&self.machine, &self.surveyor, &self.programs, port).await
+    }
+
     async fn find(&self, links: &Links) -> Found {
         let home = self.machine.default_port();
         let (seat, port) = match &*links.seen.borrow() {
@@ -315,7 +324,7 @@ impl Upgrading {
             seat,
             port,
         };
-        finding::find(&self.machine, &self.surveyor, beside).await
+        finding::find(&self.machine, &self.surveyor, &self.programs, beside).await
     }
 
     fn busy(&self, links: &Links) -> Option<Busy> {
@@ -341,7 +350,7 @@ impl Upgrading {
                 }
             }
             Request::Rollback { to, set_database_aside, dry_run } => {
-                let planned = self.plan_rollback(links, to.as_deref(), set_database_aside).await;
+                let planned = self.plan_rollback(links, to.as_deref(), set_database_aside, dry_run).await;
                 match self.planned(links, planned, dry_run, false, &events) {
                     Some(ending) => ending,
                     None => return,
@@ -371,9 +380,7 @@ impl Upgrading {
     async fn check(&mut self, links: &Links, prerelease: bool) -> Ending {
         let upgrades = links.configuration.borrow().upgrades.clone();
         self.releases.ask(&self.machine, &upgrades).await;
-        let found = self.find(links).await;
-        let versions = self.versions(links, &found, prerelease || upgrades.prerelease);
-        self.installed = Some(found);
+        let versions = self.versions(links, &self.look(links).await, prerelease || upgrades.prerelease);
         let failure = versions.unreachable.clone();
         let outcome = if failure.is_some() { protocol::Outcome::Failed } else { protocol::Outcome::Planned };
         Ending { versions: Some(versions), failure, ..Ending::new(outcome) }
@@ -393,7 +400,6 @@ impl Upgrading {
         let (wanted, notes) = self.releases.wanted(&self.machine, &upgrades, &found, which).await;
         let planned =
             plan(&found, &wanted, &self.ask_of(&upgrades, downgrade, false)).map_err(|refusal| refusal.words());
-        self.installed = Some(found);
         planned.map(|plan| (plan, notes))
     }
 
@@ -402,17 +408,21 @@ impl Upgrading {
         links: &Links,
         to: Option<&str>,
         set_database_aside: bool,
+        dry_run: bool,
     ) -> Result<(Plan, Vec<String>), Words> {
-        if let Some(words) = &self.stuck {
+        match &self.stuck {
             // A rollback is the way out: what was broken lies beside, for whoever wants to know.
-            self.set_journal_aside(words)?;
-            self.stuck = None;
+            Some(words) if words.code == JOURNAL_BROKEN && !dry_run => {
+                self.set_journal_aside(words)?;
+                self.stuck = None;
+            }
+            Some(words) if words.code == JOURNAL_BROKEN => {}
+            Some(words) => return Err(words.clone()),
+            None => {}
         }
-        self.may_begin()?;
         let upgrades = links.configuration.borrow().upgrades.clone();
         let found = self.find(links).await;
         let planned = plan_rollback(&found, to, &self.ask_of(&upgrades, true, set_database_aside));
-        self.installed = Some(found);
         planned.map(|plan| (plan, vec![])).map_err(|refusal| refusal.words())
     }
 
@@ -424,9 +434,6 @@ impl Upgrading {
     }
 
     fn set_journal_aside(&self, words: &Words) -> Result<(), Words> {
-        if words.code != "upgrade-journal-broken" {
-            return Err(words.clone());
-        }
         let before = Arc::clone(&self.before);
         let name = finding::id(self.machine.clock().now().wall);
         let disk = Disk::new(self.machine.os(), &*before);
@@ -472,8 +479,8 @@ impl Upgrading {
         });
         let before = Arc::clone(&self.before);
         let disk = Disk::new(self.machine.os(), &*before);
-        match JournalFile::create(disk, &journal_path(&self.machine), &plan.order) {
-            Ok(_on_the_disk) => {}
+        let found = match JournalFile::create(disk, &journal_path(&self.machine), &plan.order) {
+            Ok(journal) => journal.into_found(),
             Err(fault) => {
                 let message = format!(
                     "the journal of the {} could not be written: {fault}; nothing was changed",
@@ -481,21 +488,17 @@ impl Upgrading {
                 );
                 return Some(Ending::failed(Failure::new(fault.code(), message, "make room, then try again")));
             }
-        }
-        let found = match journal::read(&journal_path(&self.machine)) {
-            Ok(found) => found,
-            Err(unreadable) => return Some(Ending::failed(failure_of(&unreadable.words()))),
         };
         let words = Words::new("upgrade", String::new(), String::new());
         let course = Course { order: plan.order, turn: Turn::Finish, deeds: plan.deeds, why: String::new(), words };
-        self.begin(links, Start::New(found), course, Some(events.clone()), measure);
+        self.begin(links, found, course, Some(events.clone()), measure);
         None
     }
 
     fn begin(
         &mut self,
         links: &Links,
-        start: Start,
+        found: journal::Found,
         course: Course,
         events: Option<mpsc::Sender<Event>>,
         measure: bool,
@@ -518,7 +521,6 @@ impl Upgrading {
         let path = journal_path(&self.machine);
         let task = tokio::spawn(async move {
             let before_it = if measure { measured(&hand.life).await } else { None };
-            let (Start::New(found) | Start::Resume(found)) = start;
             let journal = JournalFile::resume(Disk::new(machine.os(), &*before), &path, found);
             let slack = if machine.simulated().is_some() { SIMULATED_SLACK } else { Duration::ZERO };
             let pace = Pace { clock: machine.clock(), slack };
@@ -597,6 +599,10 @@ impl Upgrading {
             self.stuck = Some(Words::new("upgrade-halted", words.message.clone(), words.hint.clone()));
         }
         let committed = end.turn == Some(Turn::Finish);
+        match order.goal {
+            Goal::Upgrade => self.releases.tried(&self.machine, &order.to, committed),
+            Goal::Rollback => {}
+        }
         let failure = (!committed).then(|| Failure::new(words.code, words.message.clone(), words.hint.clone()));
         let now = self.machine.clock().now().wall;
         self.history.note(Entry {
@@ -644,16 +650,21 @@ impl Upgrading {
     }
 
     async fn pin(&mut self, links: &Links, version: Option<&str>) -> Ending {
-        let found = self.find(links).await;
+        let version = match version.map(releases::version_of).transpose() {
+            Ok(version) => version.map(|version| version.to_string()),
+            Err(words) => return Ending::failed(failure_of(&words)),
+        };
+        let version = version.as_deref();
         if let Some(version) = version {
-            let there = found.installed.known().is_some_and(|installed| installed == version)
-                || found.kept.iter().any(|kept| kept.version == version);
+            let place = self.look(links).await;
+            let there = place.installed.known().is_some_and(|installed| installed == version)
+                || place.kept.iter().any(|kept| kept.version == version);
             let upgrades = links.configuration.borrow().upgrades.clone();
             if !there && let Err(words) = self.releases.exists(&self.machine, &upgrades, version).await {
                 return Ending::failed(failure_of(&words));
             }
         }
-        let ending = match life::configure(&links.commands, "upgrades.pin", version.unwrap_or_default()).await {
+        match life::configure(&links.commands, "upgrades.pin", version.unwrap_or_default()).await {
             Ok(()) => {
                 let step = match version {
                     Some(version) => format!("Ollama stays on {version} until `stablehand pin --off`"),
@@ -666,9 +677,7 @@ impl Upgrading {
                 format!("{message}; nothing was changed"),
                 "see `stablehand status` about the configuration file",
             )),
-        };
-        self.installed = Some(found);
-        ending
+        }
     }
 
     async fn look_what_is_due(&mut self, links: &mut Links) {
@@ -687,25 +696,34 @@ impl Upgrading {
         if upgrades.check && self.releases.is_due(&self.machine) {
             self.releases.ask(&self.machine, &upgrades).await;
         }
-        let found = self.find(links).await;
-        let versions = self.versions(links, &found, upgrades.prerelease);
-        self.installed = Some(found);
-        if let (Some(release), Known::Is(true), None) = (&versions.latest, known(&versions.newer), &upgrades.pin) {
-            // Whoever is told finds it in the picture.
-            links.versions.send_replace(Some(Arc::new(versions.clone())));
-            let message = format!("Ollama {} is out; {} is installed", release.version, shown_version(&versions));
-            let alert = Alert::new(AlertKind::NewVersion, message, "stablehand upgrade");
-            let _ending = links.notices.send(alert).await;
-            if upgrades.quiet && self.stuck.is_none() && nobody_waits(links) {
-                let planned = self.plan_upgrade(links, None, upgrades.prerelease, false).await;
-                let (nobody, _closed) = mpsc::channel(1);
-                if let Some(ending) = self.planned(links, planned, false, false, &nobody) {
-                    let why = ending.failure.map_or_else(String::new, |failure| failure.message);
-                    tracing::info!(%why, "no upgrade by itself");
-                }
+        self.publish(links).await;
+        let Some(versions) = links.versions.borrow().clone() else { return };
+        let (Some(release), protocol::Known::Is(true), None) = (&versions.latest, &versions.newer, &upgrades.pin)
+        else {
+            return;
+        };
+        let installed = match &versions.installed {
+            protocol::Known::Is(version) => version.as_str(),
+            protocol::Known::Unknown { .. } => "an unknown version",
+        };
+        let message = format!("Ollama {} is out; {installed} is installed", release.version);
+        let alert = Alert::new(AlertKind::NewVersion, message, "stablehand upgrade");
+        let _ending = links.notices.send(alert).await;
+        let chance = Chance {
+            wished: upgrades.quiet && self.stuck.is_none(),
+            version: &release.version,
+            pin: upgrades.pin.as_deref(),
+            taken_back: self.releases.taken_back(),
+            nobody_waits: nobody_waits(links),
+        };
+        if chance.is_taken() {
+            let planned = self.plan_upgrade(links, None, upgrades.prerelease, false).await;
+            let (nobody, _closed) = mpsc::channel(1);
+            if let Some(ending) = self.planned(links, planned, false, false, &nobody) {
+                let why = ending.failure.map_or_else(String::new, |failure| failure.message);
+                tracing::info!(%why, "no upgrade by itself");
             }
         }
-        self.publish(links).await;
     }
 
     /// What the built-in updater has staged would leave a pinned version at the next login.
@@ -721,17 +739,17 @@ impl Upgrading {
         }
     }
 
-    fn versions(&self, links: &Links, found: &Found, prerelease: bool) -> Versions {
+    fn versions(&self, links: &Links, there: &InPlace, prerelease: bool) -> Versions {
         let upgrades = links.configuration.borrow().upgrades.clone();
-        let install = match &found.install {
+        let install = match &there.install {
             Known::Is(install) => protocol::Known::Is(install.as_ref().map(|install| install.word().to_owned())),
             Known::Unknown(reason) => protocol::Known::unknown(reason.clone()),
         };
-        let installed = match &found.installed {
+        let installed = match &there.installed {
             Known::Is(version) => protocol::Known::Is(version.clone()),
             Known::Unknown(reason) => protocol::Known::unknown(reason.clone()),
         };
-        let (latest, newer) = self.releases.latest(found, prerelease);
+        let (latest, newer) = self.releases.latest(there, prerelease);
         Versions {
             installed,
             install,
@@ -740,7 +758,7 @@ impl Upgrading {
             checked_at: self.releases.checked_at().map(rfc3339),
             unreachable: self.releases.failure(),
             pin: upgrades.pin.clone(),
-            kept: found
+            kept: there
                 .kept
                 .iter()
                 .map(|kept| protocol::KeptVersion {
@@ -768,11 +786,9 @@ impl Upgrading {
         });
     }
 
-    async fn publish(&mut self, links: &Links) {
-        let found = self.find(links).await;
+    async fn publish(&self, links: &Links) {
         let prerelease = links.configuration.borrow().upgrades.prerelease;
-        let versions = self.versions(links, &found, prerelease);
-        self.installed = Some(found);
+        let versions = self.versions(links, &self.look(links).await, prerelease);
         links.versions.send_if_modified(|shown| {
             let news = shown.as_deref() != Some(&versions);
             if news {
@@ -785,14 +801,6 @@ impl Upgrading {
     fn real(&self, span: Duration) -> Duration {
         self.machine.clock().real_span(span).max(Duration::from_secs(5))
     }
-}
-
-/// Where the records come from.
-enum Start {
-    /// A journal that was begun a moment ago.
-    New(journal::Found),
-    /// One that an earlier daemon left.
-    Resume(journal::Found),
 }
 
 fn words_of(end: &End, order: &Order) -> (&'static str, Words) {
@@ -842,25 +850,6 @@ fn nothing_seen() -> stablehand_engine::upgrade::resume::Seen {
             before: Known::unknown("it was not looked at"),
             now: Known::unknown("it was not looked at"),
         },
-    }
-}
-
-/// Whether a restart could be planned; the plan itself is thrown away.
-fn restart_verdict(planned: Result<RestartPlan, RestartRefusal>) -> Result<(), RestartRefusal> {
-    planned.map(|_plan| ())
-}
-
-fn known(fact: &protocol::Known<bool>) -> Known<bool> {
-    match fact {
-        protocol::Known::Is(value) => Known::Is(*value),
-        protocol::Known::Unknown { unknown } => Known::unknown(unknown.clone()),
-    }
-}
-
-fn shown_version(versions: &Versions) -> String {
-    match &versions.installed {
-        protocol::Known::Is(version) => version.clone(),
-        protocol::Known::Unknown { .. } => "an unknown version".to_owned(),
     }
 }
 

@@ -68,7 +68,11 @@ impl Queue {
     fn take(&mut self, effects: &[Effect]) {
         self.permits.extend(effects.iter().filter_map(|effect| match effect {
             Effect::Admit { permit, .. } => Some(*permit),
-            Effect::Wait { .. } | Effect::Refuse { .. } | Effect::Held(_) | Effect::Released { .. } => None,
+            Effect::Wait { .. }
+            | Effect::Refuse { .. }
+            | Effect::Moved { .. }
+            | Effect::Held(_)
+            | Effect::Released { .. } => None,
         }));
     }
 

@@ -237,6 +237,11 @@ pub enum Effect {
         /// Why.
         refusal: Refusal,
     },
+    /// It waits in the lane that was asked for.
+    Moved {
+        /// Which.
+        ticket: TicketId,
+    },
     /// A hold of all requests has begun.
     Held(Why),
     /// A hold of all requests has ended.

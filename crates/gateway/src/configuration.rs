@@ -244,7 +244,8 @@ impl ConfigurationFile {
     }
 }
 
-fn stamp(path: &Path) -> Option<(Option<SystemTime>, u64)> {
+/// What a file looks like from outside; another one when it was changed.
+pub(crate) fn stamp(path: &Path) -> Option<(Option<SystemTime>, u64)> {
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.modified().ok(), metadata.len()))
 }

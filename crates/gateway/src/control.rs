@@ -4,7 +4,6 @@ use crate::configuration::full_name;
 use crate::gateway::Shared;
 use crate::listening::Phase;
 use crate::metrics;
-use crate::queue::Queue;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -122,7 +121,7 @@ fn follow(shared: Arc<Shared>) -> impl Stream<Item = Result<sse::Event, Infallib
 
 async fn drop_request(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Answered {
     let id = ticket(&id)?;
-    if shared.front.queue.ask(Event::Drop(id)).await {
+    if shared.front.queue.drop_request(id).await {
         Ok(done(format!("request {} was taken out of the queue", id.0)))
     } else {
         Err(not_waiting(id))
@@ -136,15 +135,11 @@ async fn move_request(State(shared): State<Arc<Shared>>, Path(id): Path<String>,
         let words: Vec<_> = Lane::ALL.iter().map(|lane| lane.word()).collect();
         bad_request(format!("there is no lane «{word}»; the lanes are {}", words.join(", ")))
     })?;
-    if !waits(&shared.front.queue, id).await {
-        return Err(not_waiting(id));
+    if shared.front.queue.move_request(id, lane).await {
+        Ok(done(format!("request {} waits in the lane {word} now", id.0)))
+    } else {
+        Err(not_waiting(id))
     }
-    shared.front.queue.tell(Event::Move { ticket: id, lane });
-    Ok(done(format!("request {} waits in the lane {word} now", id.0)))
-}
-
-async fn waits(queue: &Queue, id: TicketId) -> bool {
-    queue.snapshot().await.is_some_and(|view| view.waiting.iter().any(|waiting| waiting.ticket == id))
 }
 
 async fn pause(State(shared): State<Arc<Shared>>) -> Response {

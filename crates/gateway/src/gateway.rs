@@ -2,7 +2,7 @@
 
 use crate::access_log::AccessLog;
 use crate::callers::Programs;
-use crate::configuration::{Configuration, ConfigurationFile};
+use crate::configuration::{Configuration, ConfigurationFile, stamp};
 use crate::doorway::Origins;
 use crate::front::Front;
 use crate::intake::Room;
@@ -339,14 +339,21 @@ pub fn milliseconds(span: Duration) -> u64 {
 }
 
 async fn follow_configuration(shared: Arc<Shared>) {
+    let keys = || shared.front.configuration.borrow().keys.as_deref().and_then(stamp);
+    let mut keys_before = keys();
     loop {
         tokio::time::sleep(FOLLOW).await;
         let changed = shared.file().follow();
-        if changed {
+        // A key that was taken out of its file opens nothing any more.
+        let keys_now = keys();
+        if changed || keys_now != keys_before {
             tracing::info!("the configuration was read anew");
             shared.apply();
+        }
+        if changed {
             shared.tell_slots();
         }
+        keys_before = keys_now;
     }
 }
 

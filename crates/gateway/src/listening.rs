@@ -113,6 +113,19 @@ impl Places {
         }
     }
 
+    /// A place for a client that has come, and whether it is a spare one, where it is told that there is none. Without
+    /// even that it waits for whichever comes first.
+    async fn one(&self) -> Option<(OwnedSemaphorePermit, bool)> {
+        if let Ok(place) = self.free.clone().try_acquire_owned() {
+            return Some((place, false));
+        }
+        tokio::select! {
+            biased;
+            place = self.free.clone().acquire_owned() => Some((place.ok()?, false)),
+            place = self.spare.clone().acquire_owned() => Some((place.ok()?, true)),
+        }
+    }
+
     /// How many are taken.
     pub fn taken(&self) -> usize {
         self.all - self.free.available_permits()
@@ -148,17 +161,10 @@ pub async fn accept(listener: TcpListener, front: Arc<Front>, places: Places, mu
     places.open.send_modify(|open| *open += 1);
     let accepting = async {
         loop {
-            // Without even a spare place, clients wait at the door; those are left soon.
-            let (place, spare) = match places.free.clone().try_acquire_owned() {
-                Ok(place) => (place, false),
-                Err(_) => {
-                    let Ok(place) = places.spare.clone().acquire_owned().await else { return };
-                    (place, true)
-                }
-            };
             match listener.accept().await {
                 Ok((stream, peer)) => {
-                    tokio::spawn(speak(stream, peer, front.clone(), (place, spare), front.phase.clone()));
+                    let Some(place) = places.one().await else { return };
+                    tokio::spawn(speak(stream, peer, front.clone(), place, front.phase.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -190,14 +196,20 @@ async fn speak(
     let Ok(local) = stream.local_addr() else { return };
     let ends = Arc::new(Ends::new(local, peer, spare));
     let patience = if spare { SPARE_TIME } else { front.configuration.borrow().bounds.head };
-    match tokio::time::timeout(patience, begins_http2(&stream)).await {
-        Ok(Ok(true)) => Box::pin(http2(stream, ends, front, phase)).await,
-        Ok(Ok(false)) if spare => {
+    let spoken = match tokio::time::timeout(patience, begins_http2(&stream)).await {
+        Ok(Ok(http2)) => http2,
+        // Nobody spoke, or the client has gone.
+        Ok(Err(_)) | Err(_) => return,
+    };
+    match (spoken, spare) {
+        (true, true) => {
+            let _ = tokio::time::timeout(SPARE_TIME, Box::pin(http2(stream, ends, front, phase))).await;
+        }
+        (false, true) => {
             let _ = tokio::time::timeout(SPARE_TIME, Box::pin(http1(stream, ends, front, phase))).await;
         }
-        Ok(Ok(false)) => http1(stream, ends, front, phase).await,
-        // Nobody spoke, or the client has gone.
-        Ok(Err(_)) | Err(_) => {}
+        (true, false) => Box::pin(http2(stream, ends, front, phase)).await,
+        (false, false) => http1(stream, ends, front, phase).await,
     }
 }
 

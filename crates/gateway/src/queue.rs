@@ -1,7 +1,7 @@
 //! The one task that owns the queue, and how the others talk to it.
 
 use stablehand_engine::admission::{
-    Admission, Costs, Effect, End, Event, Limits, Permit, Refusal, Snapshot, Start, Ticket, TicketId, Why,
+    Admission, Costs, Effect, End, Event, Lane, Limits, Permit, Refusal, Snapshot, Start, Ticket, TicketId, Why,
 };
 use stablehand_engine::time::Awake;
 use stablehand_platform::clock::Clock;
@@ -99,8 +99,9 @@ enum Wish {
     },
     Left(TicketId),
     Event(Event),
-    /// An event whose effect somebody wants to know: whether there was any.
+    /// What a person wants of one request; whether it waited, so that it was done.
     Asked {
+        of: TicketId,
         event: Event,
         done: oneshot::Sender<bool>,
     },
@@ -152,10 +153,19 @@ impl Queue {
         let _ = self.wishes.send(Wish::Event(event));
     }
 
-    /// Something shall happen; says whether it had an effect.
-    pub async fn ask(&self, event: Event) -> bool {
+    /// Takes a request out that waits; says whether it did.
+    pub async fn drop_request(&self, of: TicketId) -> bool {
+        self.ask(of, Event::Drop(of)).await
+    }
+
+    /// Lets a request wait in another lane; says whether it waits.
+    pub async fn move_request(&self, of: TicketId, lane: Lane) -> bool {
+        self.ask(of, Event::Move { ticket: of, lane }).await
+    }
+
+    async fn ask(&self, of: TicketId, event: Event) -> bool {
         let (done, answer) = oneshot::channel();
-        self.wishes.send(Wish::Asked { event, done }).is_ok() && answer.await.unwrap_or(false)
+        self.wishes.send(Wish::Asked { of, event, done }).is_ok() && answer.await.unwrap_or(false)
     }
 
     /// The queue as it stands.
@@ -315,6 +325,15 @@ pub struct Served {
     pub served: Duration,
 }
 
+/// Whether what a person wanted of a request was done.
+fn was_done(effect: &Effect, of: TicketId) -> bool {
+    match effect {
+        Effect::Refuse { ticket, refusal } => *ticket == of && *refusal == Refusal::Dropped,
+        Effect::Moved { ticket } => *ticket == of,
+        Effect::Admit { .. } | Effect::Wait { .. } | Effect::Held(_) | Effect::Released { .. } => false,
+    }
+}
+
 struct Owner {
     admission: Admission,
     clock: Clock,
@@ -407,8 +426,9 @@ impl Owner {
                 let event = self.unambiguous(event);
                 self.step(event);
             }
-            Wish::Asked { event, done } => {
-                let _ = done.send(self.step(event));
+            Wish::Asked { of, event, done } => {
+                // Others' turns may come by the way; only what became of this one is the answer.
+                let _ = done.send(self.step(event).iter().any(|effect| was_done(effect, of)));
             }
             Wish::Snapshot(told) => {
                 let _ = told.send(self.admission.snapshot(self.clock.now().awake));
@@ -436,16 +456,15 @@ impl Owner {
         event
     }
 
-    /// Says whether anything came of it.
-    fn step(&mut self, event: Event) -> bool {
+    /// What came of it, carried out.
+    fn step(&mut self, event: Event) -> Vec<Effect> {
         let now = self.clock.now().awake;
         let effects = self.admission.step(now, event);
-        let any = !effects.is_empty();
-        for effect in effects {
+        for effect in effects.iter().cloned() {
             self.perform(now, effect);
         }
         self.changed.send_modify(|count| *count += 1);
-        any
+        effects
     }
 
     fn perform(&mut self, now: Awake, effect: Effect) {
@@ -484,6 +503,8 @@ impl Owner {
                     held.insert(why);
                 });
             }
+            // Whoever asked for it is told.
+            Effect::Moved { ticket: _ } => {}
             Effect::Released { why, expired } => {
                 self.held.send_modify(|held| {
                     held.remove(&why);

@@ -334,6 +334,8 @@ impl Supervision {
             self.event(Event::Changed).await;
             return;
         }
+        // One that has left, and leaves again later, is shut again.
+        self.placing.shutting &= seen.front.door == Door::Leaving;
         let found = self.found(&seen);
         let next = self.placing.takeover.next(self.now.awake, &found);
         self.placing.seat(self.configuration.current());

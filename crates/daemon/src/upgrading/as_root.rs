@@ -197,12 +197,12 @@ mod tests {
             owner: "systemd".to_owned(),
             port: 11434,
             polkit: true,
-            work: "/home/sim/work/a".into(),
+            work: machine.home().join("work/a"),
             slots: Slots {
                 place: machine.at("/usr/local/bin/ollama"),
                 old: versions.join("0.22.1-20261130T101112345"),
                 new: versions.join("0.24.0-20261130T101112345"),
-                discard: "/home/sim/work/a/d".into(),
+                discard: machine.home().join("work/a/d"),
             },
             downloads: vec![],
             aside: vec![],
@@ -232,7 +232,7 @@ mod tests {
         type Spoil = fn(&mut Order);
         let spoils: [Spoil; 6] = [
             |order| order.slots.place = "/etc/passwd".into(),
-            |order| order.slots.new = "/home/sim/evil".into(),
+            |order| order.slots.new = "/tmp/evil".into(),
             |order| order.slots.old = order.slots.old.join("../../../etc"),
             |order| order.remove.push("/etc".into()),
             |order| order.replaced.push("/usr/lib".into()),

@@ -226,6 +226,18 @@ impl Files {
         Disk::new(self.machine.os(), &*self.before)
     }
 
+    /// What asks before each change, for a deed that goes on elsewhere: one that is no longer waited for stops at its
+    /// next change, so that it does not disturb what comes after it.
+    fn while_waited_for(&self) -> (Before, GivenUp) {
+        let wanted = Arc::new(AtomicBool::new(true));
+        let given_up = GivenUp(Arc::clone(&wanted));
+        let before = Arc::clone(&self.before);
+        let before: Before = Arc::new(move |what, path: &Path| {
+            if wanted.load(Ordering::Relaxed) { before(what, path) } else { Err(io::ErrorKind::Interrupted.into()) }
+        });
+        (before, given_up)
+    }
+
     /// Carries a deed out that is nothing but a change of files; `None` for every other.
     pub(super) async fn change(&self, deed: Deed, order: &Order) -> Option<Result<String, Fault>> {
         Some(match deed {
@@ -315,7 +327,8 @@ impl Files {
 
     async fn set_database_aside(&self, order: &Order) -> Result<String, Fault> {
         let Some(copy) = order.database.clone() else { return Ok(String::new()) };
-        let (machine, before) = (self.machine.clone(), Arc::clone(&self.before));
+        let machine = self.machine.clone();
+        let (before, _given_up) = self.while_waited_for();
         blocking(move || {
             let disk = Disk::new(machine.os(), &*before);
             let name = database::set_aside(&disk, &copy.at, &copy.aside)?;
@@ -335,19 +348,13 @@ impl Files {
         };
         let (news, mut told) = tokio::sync::mpsc::channel(1);
         let (machine, order) = (self.machine.clone(), order.clone());
-        // A deed that is no longer waited for stops at its next change.
-        let wanted = Arc::new(AtomicBool::new(true));
-        let _given_up = GivenUp(Arc::clone(&wanted));
-        let before = Arc::clone(&self.before);
+        let (before, _given_up) = self.while_waited_for();
         let unpacked = blocking(move || {
-            let before = |what: &'static str, path: &Path| {
-                if wanted.load(Ordering::Relaxed) { before(what, path) } else { Err(io::ErrorKind::Interrupted.into()) }
-            };
             let mut tell = |progress: staging::Progress| {
                 // Whoever looks sees the next one.
                 let _full = news.try_send(progress);
             };
-            staging::unpack(&machine, &order.downloads, &order.slots.new, holds, &before, &mut tell)?;
+            staging::unpack(&machine, &order.downloads, &order.slots.new, holds, &*before, &mut tell)?;
             Ok(String::new())
         });
         tokio::pin!(unpacked);
@@ -387,7 +394,8 @@ impl Files {
         order: &Order,
         change: impl FnOnce(&Exchange<'_>, &Order) -> Result<(), Fault> + Send + 'static,
     ) -> Result<String, Fault> {
-        let (machine, before, order) = (self.machine.clone(), Arc::clone(&self.before), order.clone());
+        let (machine, order) = (self.machine.clone(), order.clone());
+        let (before, _given_up) = self.while_waited_for();
         blocking(move || {
             let disk = Disk::new(machine.os(), &*before);
             change(&Exchange::new(&machine, disk), &order).map(|()| String::new())
@@ -401,7 +409,8 @@ impl Files {
         change: impl FnOnce(&Disk<'_>, &DatabaseCopy) -> Result<(), Fault> + Send + 'static,
     ) -> Result<String, Fault> {
         let Some(copy) = order.database.clone() else { return Ok(String::new()) };
-        let (machine, before) = (self.machine.clone(), Arc::clone(&self.before));
+        let machine = self.machine.clone();
+        let (before, _given_up) = self.while_waited_for();
         blocking(move || change(&Disk::new(machine.os(), &*before), &copy).map(|()| String::new())).await
     }
 }

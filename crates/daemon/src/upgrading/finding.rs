@@ -12,16 +12,17 @@ use stablehand_engine::plan::{self, Goal, Seat};
 use stablehand_engine::process::Role;
 use stablehand_engine::setting::Values;
 use stablehand_engine::time::Wall;
-use stablehand_engine::upgrade::database::Schema;
 use stablehand_engine::upgrade::found::{BuiltInUpdater, Busy, Database, Folders, Found, Install, Rights};
 use stablehand_engine::upgrade::kept::{Kept, retain};
 use stablehand_platform::machine::{Machine, Os};
 use stablehand_platform::paths::stablehand_files;
 use stablehand_platform::survey::Surveyor;
 use stablehand_platform::{applications, exchange, staging};
+use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex as StdMutex, PoisonError};
 use tokio::sync::Mutex;
 
 /// What the daemon knows that no look shows.
@@ -44,45 +45,131 @@ pub(super) fn folder(machine: &Machine) -> PathBuf {
     stablehand_files(machine).data_dir.join("upgrades")
 }
 
-/// Looks at everything.
-pub(super) async fn find(machine: &Machine, surveyor: &Mutex<Surveyor>, beside: Beside) -> Found {
-    let survey = surveyor.lock().await.survey(beside.port).await;
-    let ownership = ownership(&survey);
-    let owner = match &ownership {
-        Ownership::One { owner, .. } | Ownership::Contested { holder: owner, .. } => Some(owner),
-        Ownership::Foreign(_) | Ownership::Absent | Ownership::Unknown(_) => None,
-    };
-    let install = match &ownership {
+/// What is in place and what is kept: enough for a picture, and cheap enough for one every minute.
+#[derive(Clone, Debug)]
+pub(super) struct InPlace {
+    /// How it came there; `None` when nothing is.
+    pub(super) install: Known<Option<Install>>,
+    /// Its version.
+    pub(super) installed: Known<String>,
+    /// Old versions; the forms of their databases are not read here.
+    pub(super) kept: Vec<Kept>,
+    /// The folders that an upgrade would use.
+    pub(super) folders: Folders,
+}
+
+impl InPlace {
+    /// How it came there, where that is known and something is.
+    pub(super) fn known_install(&self) -> Option<&Install> {
+        self.install.known().and_then(Option::as_ref)
+    }
+}
+
+/// Versions of programs by the state of their files: a program has to be started to tell.
+#[derive(Debug, Default)]
+pub(super) struct ProgramVersions(StdMutex<HashMap<PathBuf, (Mark, String)>>);
+
+/// The file itself, wherever links lead, and its state.
+type Mark = (PathBuf, [u64; 3], [i64; 2]);
+
+impl ProgramVersions {
+    async fn of(&self, machine: &Machine, program: &Path) -> Known<String> {
+        let mark: Mark = match program.canonicalize().and_then(|file| Ok((fs::metadata(&file)?, file))) {
+            Ok((about, file)) => (file, [about.dev(), about.ino(), about.size()], [about.mtime(), about.mtime_nsec()]),
+            Err(error) => return Known::unknown(format!("{}: {error}", program.display())),
+        };
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(program).cloned();
+        if let Some((of, version)) = known
+            && of == mark
+        {
+            return Known::Is(version);
+        }
+        match client_version(machine, program).await {
+            Ok(version) => {
+                let mut versions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                versions.insert(program.to_path_buf(), (mark, version.clone()));
+                Known::Is(version)
+            }
+            Err(reason) => Known::Unknown(reason),
+        }
+    }
+}
+
+/// Looks at what is in place.
+pub(super) async fn look(
+    machine: &Machine,
+    surveyor: &Mutex<Surveyor>,
+    programs: &ProgramVersions,
+    port: u16,
+) -> InPlace {
+    let survey = surveyor.lock().await.survey(port).await;
+    in_place(machine, &survey, &ownership(&survey), programs).await
+}
+
+async fn in_place(machine: &Machine, survey: &Survey, ownership: &Ownership, programs: &ProgramVersions) -> InPlace {
+    let owner = owner_of(ownership);
+    let install = match ownership {
         Ownership::Unknown(reason) => Known::Unknown(reason.clone()),
         Ownership::One { .. } | Ownership::Contested { .. } | Ownership::Foreign(_) | Ownership::Absent => {
-            Known::Is(owner.and_then(|owner| install(machine, owner, &survey)))
+            Known::Is(owner.and_then(|owner| install(machine, owner, survey)))
         }
     };
-    let place = install.known().and_then(Option::as_ref).and_then(Install::place).map(Path::to_path_buf);
-    let folders = folders(machine, place.as_deref(), owner.is_some_and(is_of_the_system));
-    let installed = installed(machine, install.known().and_then(Option::as_ref)).await;
-    let linked = match install.known() {
-        Some(Some(Install::Tarball { linked, .. })) => linked.clone(),
-        Some(_) | None => None,
+    let known = install.known().and_then(Option::as_ref);
+    let folders = folders(machine, known.and_then(Install::place), owner.is_some_and(is_of_the_system));
+    let linked = match known {
+        Some(Install::Tarball { linked, .. }) => linked.as_deref(),
+        Some(
+            Install::App { .. }
+            | Install::Cask { .. }
+            | Install::Formula { .. }
+            | Install::Manual { .. }
+            | Install::Container { .. },
+        )
+        | None => None,
     };
+    InPlace {
+        installed: installed(machine, known, programs).await,
+        kept: kept(&folders.kept, linked),
+        folders,
+        install,
+    }
+}
+
+fn owner_of(ownership: &Ownership) -> Option<&Owner> {
+    match ownership {
+        Ownership::One { owner, .. } | Ownership::Contested { holder: owner, .. } => Some(owner),
+        Ownership::Foreign(_) | Ownership::Absent | Ownership::Unknown(_) => None,
+    }
+}
+
+/// Looks at everything that a plan needs.
+pub(super) async fn find(
+    machine: &Machine,
+    surveyor: &Mutex<Surveyor>,
+    programs: &ProgramVersions,
+    beside: Beside,
+) -> Found {
+    let survey = surveyor.lock().await.survey(beside.port).await;
+    let ownership = ownership(&survey);
+    let owner = owner_of(&ownership);
+    let there = in_place(machine, &survey, &ownership, programs).await;
+    let install = there.known_install();
     let restart = plan::plan(Goal::Restart { desired: Values::new() }, &ownership, beside.seat, false);
-    let restart = crate::upgrading::restart_verdict(restart);
     Found {
-        installed,
         running_from: survey.sightings.iter().find_map(|sighting| match &sighting.role {
             Role::Gui { bundle } if sighting.process.uid.known() == Some(&survey.uid) => Some(bundle.clone()),
             Role::Gui { .. } | Role::Shim { .. } | Role::Serve | Role::Runner(_) => None,
         }),
         owner: owner.map_or("nobody", Owner::word).to_owned(),
-        restart,
-        rights: match &place {
+        restart: restart.map(|_thrown_away| ()),
+        rights: match install.and_then(Install::place) {
             _ if beside.app_management_refused => Known::Is(Rights::AppManagement),
             Some(place) => rights(machine, place),
             None => Known::Is(Rights::Ours),
         },
         busy: beside.busy,
-        free_bytes: staging::free_on(machine, &folders.work),
-        installed_bytes: match install.known().and_then(Option::as_ref) {
+        free_bytes: staging::free_on(machine, &there.folders.work),
+        installed_bytes: match install {
             Some(Install::Tarball { program, linked: None, libraries }) => {
                 sum(&exchange::size_bytes(program), &exchange::size_bytes(libraries))
             }
@@ -94,15 +181,25 @@ pub(super) async fn find(machine: &Machine, surveyor: &Mutex<Surveyor>, beside: 
             None => Known::unknown("nothing is installed"),
         },
         updater: updater(machine),
-        kept: kept(&folders.kept, linked.as_deref()),
-        pin: beside.upgrades.pin.clone(),
-        database: database_of(machine, install.known().and_then(Option::as_ref)),
-        folders,
+        pin: beside.upgrades.pin,
+        database: database_of(machine, install),
         // The supervision holds requests by itself while no server is ready.
         gateway: false,
         port: owner.map_or(beside.seat.home, |owner| beside.seat.port(owner)),
-        install,
+        kept: there.kept.into_iter().map(with_schema).collect(),
+        installed: there.installed,
+        folders: there.folders,
+        install: there.install,
     }
+}
+
+/// With the form of its database.
+pub(super) fn with_schema(kept: Kept) -> Kept {
+    let schema = match &kept.database {
+        Some(database) => database::schema(database),
+        None => Known::unknown("no database was kept with it"),
+    };
+    Kept { schema, ..kept }
 }
 
 fn sum(one: &Known<u64>, other: &Known<u64>) -> Known<u64> {
@@ -180,13 +277,13 @@ fn cask(machine: &Machine) -> Option<String> {
         .find_map(|room| tokens.iter().find(|token| room.join(token).is_dir()).map(|token| (*token).to_owned()))
 }
 
-async fn installed(machine: &Machine, install: Option<&Install>) -> Known<String> {
+async fn installed(machine: &Machine, install: Option<&Install>, programs: &ProgramVersions) -> Known<String> {
     match install {
         Some(Install::App { bundle } | Install::Cask { bundle, .. }) => {
             applications::version(bundle).map_or_else(Known::Unknown, Known::Is)
         }
         Some(Install::Formula { program } | Install::Tarball { program, .. } | Install::Manual { program }) => {
-            client_version(machine, program).await.map_or_else(Known::Unknown, Known::Is)
+            programs.of(machine, program).await
         }
         Some(Install::Container { .. }) => Known::unknown("it lies in a container"),
         None => Known::unknown("nothing is installed"),
@@ -294,32 +391,36 @@ fn one_kept(at: PathBuf) -> Option<Kept> {
     let (version, id) = name.rsplit_once('-')?;
     let since = time_of(id)?;
     let database = at.with_file_name(format!("{name}.sqlite"));
-    let schema: Known<Schema> =
-        if database.is_file() { database::schema(&database) } else { Known::unknown("no database was kept with it") };
     let database = database.is_file().then_some(database);
-    Some(Kept { version: version.to_owned(), at: at.clone(), since, database, schema })
+    Some(Kept {
+        version: version.to_owned(),
+        at: at.clone(),
+        since,
+        database,
+        schema: Known::unknown("it was not read"),
+    })
 }
 
 /// What is left of upgrades that have ended: everything in the folder of the work, what was cut off while it was
 /// copied or removed, old versions beyond the kept ones, and copies of a database without their version.
-pub(super) fn rubbish(found: &Found, keep: usize) -> Vec<PathBuf> {
+pub(super) fn rubbish(there: &InPlace, keep: usize) -> Vec<PathBuf> {
     let within = |folder: &Path| -> Vec<PathBuf> {
         let entries = fs::read_dir(folder).ok().into_iter().flatten();
         entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
     };
     let hidden = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-    let kept = within(&found.folders.kept);
-    let mut rubbish = within(&found.folders.work);
+    let kept = within(&there.folders.kept);
+    let mut rubbish = within(&there.folders.work);
     rubbish.extend(kept.iter().filter(|path| hidden(path)).cloned());
-    if let Known::Is(installed) = &found.installed {
-        rubbish.extend(retain(&found.kept, keep, installed).removed());
+    if let Known::Is(installed) = &there.installed {
+        rubbish.extend(retain(&there.kept, keep, installed).removed());
     }
     let orphan = |path: &&PathBuf| {
         let of_a_version = path.extension().is_some_and(|ending| ending == "sqlite") && is_of_a_version(path);
         of_a_version && !path.with_extension("").is_dir()
     };
     rubbish.extend(kept.iter().filter(orphan).cloned());
-    if let Some(place) = found.install.known().and_then(Option::as_ref).and_then(Install::place) {
+    if let Some(place) = there.known_install().and_then(Install::place) {
         rubbish.extend(exchange::cut_off(place));
     }
     rubbish

@@ -61,6 +61,11 @@ impl<'a> JournalFile<'a> {
         Self { disk, path: path.to_path_buf(), records: found.records, owed: vec![], length: found.length }
     }
 
+    /// What it is so far, to be taken up elsewhere.
+    pub(super) fn into_found(self) -> Found {
+        Found { records: self.records, length: self.length }
+    }
+
     /// The records so far.
     pub(super) fn records(&self) -> &[Record] {
         &self.records

@@ -4,6 +4,7 @@
 
 use super::carrying_out::{self, News, Pace};
 use super::deeds::{Before, Files, Hand, Life};
+use super::finding::InPlace;
 use super::journal::{self, JournalFile};
 use super::{database, finding, nothing_seen, presence};
 use crate::configuration::Upgrades;
@@ -182,7 +183,7 @@ impl Mac {
             free_bytes: Known::Is(1 << 40),
             installed_bytes: Known::Is(1000),
             updater: BuiltInUpdater { staged: vec![self.staged()], stale_backup: None },
-            kept: finding::kept(&folders.kept, None),
+            kept: finding::kept(&folders.kept, None).into_iter().map(finding::with_schema).collect(),
             pin: None,
             database: Some(Database {
                 at: self.database(),
@@ -193,6 +194,11 @@ impl Mac {
             gateway: false,
             port: 41873,
         }
+    }
+
+    fn in_place(&self) -> InPlace {
+        let Found { install, installed, kept, folders, .. } = self.found();
+        InPlace { install, installed, kept, folders }
     }
 
     fn plan(&self, story: Story, base: &str, shelf: &Shelf) -> Plan {
@@ -380,7 +386,7 @@ async fn went(shelf: &Shelf, story: Story, base: &str, refusal: Option<Refusal>)
     }
     let exchange_of_a_good_disk = |_: &'static str, _: &Path| Ok(());
     let exchange = Exchange::new(&mac.machine, Disk::new(mac.machine.os(), &exchange_of_a_good_disk));
-    finding::rubbish(&mac.found(), Upgrades::default().keep).iter().for_each(|path| exchange.discard(path).unwrap());
+    finding::rubbish(&mac.in_place(), Upgrades::default().keep).iter().for_each(|path| exchange.discard(path).unwrap());
     let at = refused.lock().unwrap().clone().unwrap_or_default();
     check(&mac, story, refusal, &at, end);
     Went { deed: at.0, what: at.1, end, changes: changes.load(Ordering::Relaxed) }

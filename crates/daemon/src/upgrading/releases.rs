@@ -2,7 +2,7 @@
 //! network.
 
 use super::brew::{self, Package};
-use super::finding;
+use super::finding::{self, InPlace};
 use crate::configuration::Upgrades;
 use serde::{Deserialize, Serialize};
 use stablehand_engine::Known as Fact;
@@ -51,7 +51,11 @@ impl Which {
     }
 }
 
-fn version_of(text: &str) -> Result<Version, Words> {
+/// The version that a person names.
+///
+/// # Errors
+/// [`Words`] when it is none.
+pub(super) fn version_of(text: &str) -> Result<Version, Words> {
     text.strip_prefix('v').unwrap_or(text).parse().map_err(|error| {
         Words::new(
             "no-version",
@@ -82,14 +86,18 @@ pub(super) struct Known {
     /// The last question, answered or not.
     asked_at: Option<Wall>,
     failure: Option<Unreachable>,
+    taken_back: Option<String>,
     path: PathBuf,
 }
 
-/// What is kept of it: when an answer came. The releases themselves are asked for anew after a start.
+/// What is kept of it. The releases themselves are asked for anew after a start.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Kept {
+    /// When an answer came.
     checked_at_unix_ms: Option<i64>,
+    /// The version that was put in place last and taken back.
+    taken_back: Option<String>,
 }
 
 impl Known {
@@ -104,6 +112,7 @@ impl Known {
             checked_at: kept.checked_at_unix_ms.map(Wall::from_unix_ms),
             asked_at: None,
             failure: None,
+            taken_back: kept.taken_back,
             path,
         }
     }
@@ -111,6 +120,17 @@ impl Known {
     /// When an answer came last.
     pub(super) fn checked_at(&self) -> Option<Wall> {
         self.checked_at
+    }
+
+    /// The version that was put in place last and taken back.
+    pub(super) fn taken_back(&self) -> Option<&str> {
+        self.taken_back.as_deref()
+    }
+
+    /// How an upgrade to a version has ended.
+    pub(super) fn tried(&mut self, machine: &Machine, version: &str, committed: bool) {
+        self.taken_back = (!committed).then(|| version.to_owned());
+        self.keep(machine);
     }
 
     /// Why the last question had none.
@@ -152,16 +172,21 @@ impl Known {
 
     fn answered(&mut self, machine: &Machine, now: Wall) {
         (self.failure, self.checked_at) = (None, Some(now));
-        let kept = Kept { checked_at_unix_ms: Some(now.unix_ms) };
+        self.keep(machine);
+    }
+
+    fn keep(&self, machine: &Machine) {
+        let kept =
+            Kept { checked_at_unix_ms: self.checked_at.map(|at| at.unix_ms), taken_back: self.taken_back.clone() };
         let Ok(bytes) = serde_json::to_vec(&kept) else { return };
         if let Some(folder) = self.path.parent()
             && let Err(error) = stablehand_platform::files::make_folder(machine, folder, 0o700)
         {
-            tracing::warn!(%error, "when releases were asked for is not written down");
+            tracing::warn!(%error, "what is known of releases is not written down");
             return;
         }
         if let Err(error) = write_atomically(machine, &self.path, &bytes, 0o600) {
-            tracing::warn!(%error, "when releases were asked for is not written down");
+            tracing::warn!(%error, "what is known of releases is not written down");
         }
     }
 
@@ -241,13 +266,16 @@ impl Known {
     }
 
     /// The newest that is known and suits, and whether it is newer than what is in place.
-    pub(super) fn latest(&self, found: &Found, prerelease: bool) -> (Option<protocol::Release>, protocol::Known<bool>) {
+    pub(super) fn latest(
+        &self,
+        there: &InPlace,
+        prerelease: bool,
+    ) -> (Option<protocol::Release>, protocol::Known<bool>) {
         let wish = if prerelease { Wish::NewestOrCandidate } else { Wish::Newest };
         let Some(release) = self.releases.get(wish) else {
             return (None, protocol::Known::unknown("the releases were not asked for yet"));
         };
-        let install = found.install.known().and_then(Option::as_ref);
-        let newer = match &found.installed {
+        let newer = match &there.installed {
             Fact::Is(installed) => match against(installed, release.version) {
                 Fact::Is(Ordering::Greater) => protocol::Known::Is(true),
                 Fact::Is(Ordering::Less | Ordering::Equal) => protocol::Known::Is(false),
@@ -255,7 +283,7 @@ impl Known {
             },
             Fact::Unknown(reason) => protocol::Known::unknown(reason.clone()),
         };
-        (Some(shown(release, install)), newer)
+        (Some(shown(release, there.known_install())), newer)
     }
 }
 

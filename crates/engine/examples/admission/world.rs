@@ -160,7 +160,7 @@ impl World<'_> {
             Effect::Admit { ticket, permit, waited: _, start } => self.serve(now, ticket.0 as usize, permit, start),
             Effect::Wait { ticket, position: _, expected } => self.fates[ticket.0 as usize].expected = expected,
             Effect::Refuse { ticket, refusal } => self.fates[ticket.0 as usize].refused = Some(refusal),
-            Effect::Held(_) | Effect::Released { .. } => {}
+            Effect::Moved { .. } | Effect::Held(_) | Effect::Released { .. } => {}
         }
     }
 

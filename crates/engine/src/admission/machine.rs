@@ -43,6 +43,8 @@ pub(super) struct Model {
     pub(super) slots: Option<u32>,
     pub(super) running: u32,
     pub(super) around: u32,
+    /// When that was told.
+    pub(super) around_told: Awake,
     /// Its limit.
     pub(super) at_most: Option<u32>,
     /// Holds of this model alone.
@@ -217,7 +219,11 @@ impl Admission {
             },
             Event::PutBack(permit) => self.put_back(now, permit),
             Event::Drop(ticket) => self.refuse(now, ticket, Refusal::Dropped, &mut effects),
-            Event::Move { ticket, lane } => self.change_lane(now, ticket, lane),
+            Event::Move { ticket, lane } => {
+                if self.change_lane(now, ticket, lane) {
+                    effects.push(Effect::Moved { ticket });
+                }
+            }
             Event::Hold { why, scope, until } => self.hold(why, scope, until, &mut effects),
             Event::Release { why, scope } => self.release(why, scope, false, &mut effects),
             Event::Slots { model, slots } => {
@@ -342,14 +348,15 @@ impl Admission {
         }
     }
 
-    fn change_lane(&mut self, now: Awake, id: TicketId, lane: Lane) {
-        if self.requests.get(&id).is_none_or(|request| request.lane == lane) {
-            return;
+    /// Whether it waits there now.
+    fn change_lane(&mut self, now: Awake, id: TicketId, lane: Lane) -> bool {
+        if self.requests.get(&id).is_some_and(|request| request.lane == lane) {
+            return true;
         }
-        if let Some(request) = self.unqueue(now, id) {
-            self.queue(now, id, Request { lane, ..request });
-            self.tidy(request.model, request.lane);
-        }
+        let Some(request) = self.unqueue(now, id) else { return false };
+        self.queue(now, id, Request { lane, ..request });
+        self.tidy(request.model, request.lane);
+        true
     }
 
     /// Gives a permit to whoever of this model is next.
@@ -592,6 +599,10 @@ impl Admission {
                     Memory::Absent
                 }
             };
+            // Whoever went around has gone with its runner; nobody is left who would tell.
+            if !seen.contains(&number) && model.around_told <= asked {
+                model.around = 0;
+            }
             self.note(now, number);
             self.tidy_model(number);
         }
@@ -604,6 +615,7 @@ impl Admission {
         let number = self.model(name);
         let model = &mut self.models[number];
         model.around = busy;
+        model.around_told = now;
         match model.memory {
             Memory::Absent | Memory::Gone { .. } if busy > 0 => model.memory = Memory::Present,
             Memory::Absent | Memory::Gone { .. } | Memory::Loading { .. } | Memory::Present => {}

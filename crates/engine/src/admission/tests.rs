@@ -364,6 +364,16 @@ fn the_runners_real_slots_count_less_what_goes_around() {
 }
 
 #[test]
+fn what_went_around_has_gone_with_its_runner() {
+    let mut desk = Desk::new(Limits { loaded_models: 1, ..Limits::default() });
+    desk.tell(Event::Around { model: A.into(), busy: 1 });
+    assert!(!desk.arrive(ticket(1, B, "x")), "somebody is in the one model that has room");
+    desk.now += 5;
+    let gone = Event::Loaded { models: vec![], asked: Awake::from_start(Duration::from_secs(desk.now)) };
+    assert_eq!(admitted(&desk.tell(gone)), [1]);
+}
+
+#[test]
 fn a_reload_drops_nobody() {
     let mut desk = Desk::new(Limits::default());
     for id in 0..20 {

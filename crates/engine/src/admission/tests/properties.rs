@@ -103,7 +103,7 @@ struct Ledger {
     tickets: BTreeMap<TicketId, Known>,
     permits: BTreeSet<Permit>,
     slots: BTreeMap<Arc<str>, Option<u32>>,
-    around: BTreeMap<Arc<str>, u32>,
+    around: BTreeMap<Arc<str>, (u32, Awake)>,
     holds: BTreeMap<(Why, Scope), Option<Awake>>,
     came: u64,
 }
@@ -186,12 +186,14 @@ impl Ledger {
                 Event::Slots { model: model_name(model), slots }
             }
             Act::Loaded { models, ago_s } => {
-                let models = (0..MODELS).filter(|model| models & (1 << model) != 0).map(model_name).collect();
+                let models: Vec<_> = (0..MODELS).filter(|model| models & (1 << model) != 0).map(model_name).collect();
                 let asked = self.now.since_start().saturating_sub(Duration::from_secs(ago_s.into()));
-                Event::Loaded { models, asked: Awake::from_start(asked) }
+                let asked = Awake::from_start(asked);
+                self.around.retain(|model, (_, told)| models.contains(model) || *told > asked);
+                Event::Loaded { models, asked }
             }
             Act::Around { model, busy } => {
-                self.around.insert(model_name(model), busy);
+                self.around.insert(model_name(model), (busy, self.now));
                 Event::Around { model: model_name(model), busy }
             }
             Act::Reload(limits) => {
@@ -233,6 +235,10 @@ impl Ledger {
                     assert!(by_itself || asked, "{event:?} may not drop anybody: {refusal:?}");
                 }
                 Effect::Held(_) => {}
+                Effect::Moved { ticket } => {
+                    let known = self.tickets.get(ticket).expect("it is in the queue");
+                    assert!(known.permit.is_none(), "{ticket:?} waits no more");
+                }
                 Effect::Released { why, expired: _ } => assert!(!self.holds.contains_key(&(*why, Scope::All))),
             }
         }
@@ -262,12 +268,12 @@ impl Ledger {
     fn may_run(&self, model: &Arc<str>) -> u32 {
         let slots = self.slots.get(model).copied().flatten().unwrap_or(self.limits.slots_while_unknown);
         let set = self.limits.of_model(model).running.unwrap_or(u32::MAX);
-        slots.min(set).saturating_sub(self.around.get(model).copied().unwrap_or(0))
+        slots.min(set).saturating_sub(self.around.get(model).map_or(0, |(busy, _)| *busy))
     }
 
     fn busy_models(&self) -> BTreeSet<Arc<str>> {
         let running = self.tickets.values().filter(|known| known.permit.is_some());
-        let around = self.around.iter().filter(|(_, busy)| **busy > 0).map(|(model, _)| model.clone());
+        let around = self.around.iter().filter(|(_, (busy, _))| *busy > 0).map(|(model, _)| model.clone());
         running.map(|known| known.ticket.model.clone()).chain(around).collect()
     }
 
