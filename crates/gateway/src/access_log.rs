@@ -54,12 +54,12 @@ struct Line {
     method: Method,
     path: String,
     status: u16,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    client: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_name")]
+    client: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     lane: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    model: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_name")]
+    model: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     waited_ms: Option<u64>,
     took_ms: u64,
@@ -151,15 +151,15 @@ impl Entry {
     /// Who asked.
     pub fn caller(&mut self, caller: &Caller) {
         if let Some(line) = self.line() {
-            line.client = Some(caller.client.to_string());
+            line.client = Some(caller.client.clone());
             line.lane = Some(caller.lane.word());
         }
     }
 
     /// For which model.
-    pub fn model(&mut self, model: &str) {
+    pub fn model(&mut self, model: &Arc<str>) {
         if let Some(line) = self.line() {
-            line.model = Some(model.to_owned());
+            line.model = Some(model.clone());
         }
     }
 
@@ -212,6 +212,10 @@ fn as_text<S: serde::Serializer>(method: &Method, into: S) -> Result<S::Ok, S::E
     into.serialize_str(method.as_str())
 }
 
+fn as_name<S: serde::Serializer>(name: &Option<Arc<str>>, into: S) -> Result<S::Ok, S::Error> {
+    name.as_deref().serialize(into)
+}
+
 fn milliseconds(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
@@ -259,7 +263,7 @@ mod tests {
         log.want(true);
         let mut entry = log.entry(&Method::POST, &format!("/api/{}", "ä".repeat(200)));
         entry.status(StatusCode::OK);
-        entry.model("m\n:1b");
+        entry.model(&Arc::from("m\n:1b"));
         let lane = Lane::Batch;
         entry.caller(&Caller { client: Arc::from("chat"), lane, patience: None, keep_alive: None });
         entry.sent(5);

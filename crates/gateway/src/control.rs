@@ -4,6 +4,7 @@ use crate::configuration::full_name;
 use crate::gateway::Shared;
 use crate::listening::Phase;
 use crate::metrics;
+use crate::queue::View;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -90,8 +91,8 @@ async fn with_version(mut response: Response) -> Response {
     response
 }
 
-async fn queue(State(shared): State<Arc<Shared>>) -> Answered {
-    Ok(axum::Json(shared.view().await.ok_or_else(is_ending)?).into_response())
+async fn queue(State(shared): State<Arc<Shared>>) -> Response {
+    axum::Json(shared.view()).into_response()
 }
 
 async fn events(State(shared): State<Arc<Shared>>) -> Response {
@@ -104,13 +105,10 @@ fn follow(shared: Arc<Shared>) -> impl Stream<Item = Result<sse::Event, Infallib
         if !first {
             tokio::time::sleep(FOLLOW_GAP).await;
             let left = FOLLOW_AGAIN.saturating_sub(FOLLOW_GAP);
-            match tokio::time::timeout(left, changes.changed()).await {
-                Ok(Ok(())) | Err(_) => {}
-                Ok(Err(_)) => return None,
-            }
+            let _ = tokio::time::timeout(left, changes.changed()).await;
         }
-        changes.mark_unchanged();
-        let view = shared.view().await?;
+        changes.mark_seen();
+        let view = shared.view();
         Some((view, (shared, changes, false)))
     })
     .filter_map(|view| async move {
@@ -231,8 +229,8 @@ async fn upstream(State(shared): State<Arc<Shared>>, body: Bytes) -> Answered {
     Ok(done("noted".to_owned()))
 }
 
-async fn costs(State(shared): State<Arc<Shared>>) -> Answered {
-    let costs = shared.front.queue.costs().await.ok_or_else(is_ending)?;
+async fn costs(State(shared): State<Arc<Shared>>) -> Response {
+    let costs = shared.front.queue.costs();
     let costs: BTreeMap<String, ModelCosts> = costs
         .into_iter()
         .map(|(model, costs)| {
@@ -243,14 +241,14 @@ async fn costs(State(shared): State<Arc<Shared>>) -> Answered {
             (model.to_string(), costs)
         })
         .collect();
-    Ok(axum::Json(costs).into_response())
+    axum::Json(costs).into_response()
 }
 
-async fn metrics_page(State(shared): State<Arc<Shared>>) -> Answered {
+async fn metrics_page(State(shared): State<Arc<Shared>>) -> Response {
     let queue = &shared.front.queue;
-    let (view, counts) = (queue.snapshot().await.ok_or_else(is_ending)?, queue.counts().await.ok_or_else(is_ending)?);
-    let text = metrics::exposition(&view, &counts, shared.front.room.used_bytes(), shared.connections());
-    Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+    let View { snapshot, counts, paths: _ } = queue.view();
+    let text = metrics::exposition(&snapshot, &counts, shared.front.room.used_bytes(), shared.connections());
+    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
 }
 
 fn ticket(text: &str) -> Result<TicketId, Refused> {
@@ -273,11 +271,6 @@ fn bad_request(message: String) -> Refused {
 fn not_waiting(id: TicketId) -> Refused {
     let message = format!("no request {} waits; nothing was changed", id.0);
     Refused(StatusCode::NOT_FOUND, Failure::new("not-waiting", message, "`stablehand queue` lists who waits"))
-}
-
-fn is_ending() -> Refused {
-    let failure = Failure::new("gateway-ending", "the gateway is ending; nothing was changed", "start it again");
-    Refused(StatusCode::SERVICE_UNAVAILABLE, failure)
 }
 
 async fn wrong_method() -> Refused {

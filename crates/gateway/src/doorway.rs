@@ -127,14 +127,17 @@ pub fn host_is_allowed(local: SocketAddr, host: Option<&HeaderValue>, hostname: 
     }
     let Some(host) = host else { return true };
     let Ok(host) = host.to_str() else { return false };
-    let host = without_port(host).to_lowercase();
+    let host = without_port(host);
     if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
         return is_near(address);
     }
     host.is_empty()
-        || host == "localhost"
-        || host == hostname.to_lowercase()
-        || [".localhost", ".local", ".internal"].iter().any(|domain| host.ends_with(domain))
+        || host.eq_ignore_ascii_case("localhost")
+        || host.to_lowercase() == hostname.to_lowercase()
+        || [".localhost", ".local", ".internal"].iter().any(|domain| {
+            let start = host.len().checked_sub(domain.len());
+            start.and_then(|start| host.get(start..)).is_some_and(|end| end.eq_ignore_ascii_case(domain))
+        })
 }
 
 /// Loopback, private or every interface (Go's `IsLoopback`, `IsPrivate`, `IsUnspecified`). Ollama also takes the

@@ -208,19 +208,19 @@ impl Front {
         configuration: &Configuration,
         endpoint: &'static Endpoint,
         events: bool,
-        model: &str,
+        model: &Arc<str>,
         caller: &Caller,
         request: Box<Request<Sending>>,
         entry: &mut Entry,
     ) -> Result<Response<Answer>, Refusal> {
         let ticket = Ticket {
             id: self.queue.number(),
-            model: Arc::from(model),
+            model: model.clone(),
             client: caller.client.clone(),
             lane: caller.lane,
             patience: caller.patience,
         };
-        let arrival = self.queue.arrive(ticket, endpoint.path).await.ok_or_else(ending)?;
+        let arrival = self.queue.arrive(ticket, endpoint.path).ok_or_else(ending)?;
         let position = match &arrival {
             Arrival::Waits(waiting) => waiting.position,
             Arrival::Decided(_) => 0,
@@ -298,7 +298,7 @@ impl Front {
                     }
                     let until = Some(self.clock.now().awake + patience);
                     self.queue.tell(Event::Hold { why: Why::Unreachable, scope: Scope::All, until });
-                    arrival = Arrival::Waits(held.put_back().ok_or_else(ending)?);
+                    arrival = Arrival::Waits(held.put_back());
                     request = back;
                 }
             }

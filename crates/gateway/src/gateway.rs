@@ -8,7 +8,7 @@ use crate::front::Front;
 use crate::intake::Room;
 use crate::keys::Keys;
 use crate::listening::{self, Phase, Places};
-use crate::queue::Queue;
+use crate::queue::{Queue, View};
 use crate::upstream::Upstream as Ollama;
 use crate::{control, looking};
 use stablehand_engine::admission::{Event, Scope, Why};
@@ -252,11 +252,8 @@ impl Shared {
     }
 
     /// The queue for people and programs; `None` when the gateway ends.
-    pub async fn view(&self) -> Option<QueueView> {
-        let queue = &self.front.queue;
-        let snapshot = queue.snapshot().await?;
-        let counts = queue.counts().await?;
-        let paths = queue.paths().await?;
+    pub fn view(&self) -> QueueView {
+        let View { snapshot, counts, paths } = self.front.queue.view();
         let path = |ticket| paths.get(&ticket).copied().unwrap_or_default().to_owned();
         let now = self.front.clock.now();
         let waiting = snapshot.waiting.iter().map(|one| WaitingRequest {
@@ -298,7 +295,7 @@ impl Shared {
             left_ms: one.until.map(|until| milliseconds(until.since(now.awake))),
         });
         let phase = *self.phases.borrow();
-        Some(QueueView {
+        QueueView {
             at: jiff::Timestamp::from_millisecond(now.wall.unix_ms).unwrap_or_default().to_string(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             phase: phase.word().to_owned(),
@@ -321,7 +318,7 @@ impl Shared {
                 .collect(),
             config_failure: self.file().failure().cloned().or_else(|| self.keys_failure().clone()),
             simulated: self.simulated.clone(),
-        })
+        }
     }
 
     fn file(&self) -> MutexGuard<'_, ConfigurationFile> {

@@ -6,6 +6,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
+/// About one connection, whatever [`CONNECTION`] names beside them.
+const HOP_BY_HOP: [HeaderName; 5] = [KEEP_ALIVE, PROXY_CONNECTION, TE, TRANSFER_ENCODING, UPGRADE];
+
 /// How long a request waited for its turn, in milliseconds.
 pub const QUEUED_MS: HeaderName = HeaderName::from_static("x-stablehand-queued-ms");
 /// Its place when it came, from 1; 0 for one that did not wait.
@@ -21,6 +24,10 @@ pub const CHANGED: HeaderName = HeaderName::from_static("x-stablehand-changed");
 
 /// Takes out what concerns the connection alone. Says whether the sender reads trailers.
 pub fn drop_hop_by_hop(headers: &mut HeaderMap) -> bool {
+    // Most messages have none of them, and looking once costs less than looking for each.
+    if !headers.keys().any(|name| *name == CONNECTION || HOP_BY_HOP.contains(name)) {
+        return false;
+    }
     let trailers = headers.get_all(TE).iter().any(|value| {
         value.to_str().is_ok_and(|value| value.split(',').any(|one| one.trim().eq_ignore_ascii_case("trailers")))
     });
@@ -39,7 +46,7 @@ pub fn drop_hop_by_hop(headers: &mut HeaderMap) -> bool {
         }
         headers.remove(CONNECTION);
     }
-    for name in [KEEP_ALIVE, PROXY_CONNECTION, TE, TRANSFER_ENCODING, UPGRADE] {
+    for name in HOP_BY_HOP {
         headers.remove(name);
     }
     trailers
@@ -47,7 +54,7 @@ pub fn drop_hop_by_hop(headers: &mut HeaderMap) -> bool {
 
 /// A number as a header's value.
 pub fn number(value: u64) -> HeaderValue {
-    HeaderValue::from(value)
+    if value == 0 { HeaderValue::from_static("0") } else { HeaderValue::from(value) }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod answer;
 mod callers;
 pub mod configuration;
 mod control;
+mod counts;
 mod doorway;
 mod early;
 mod family;

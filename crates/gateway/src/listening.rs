@@ -24,8 +24,6 @@ const BACKLOG: u32 = 1_024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What begins HTTP/2 with prior knowledge (RFC 9113 §3.4), and no request of HTTP/1.1.
 const PREFACE: &[u8; 4] = b"PRI ";
-/// The most headers of a message.
-const HEADERS_AT_MOST: usize = 200;
 /// How long, and how much, is read of a client that goes on sending after its last answer. Closing at once would
 /// destroy the answer on its way (RFC 9112 §9.6).
 const LINGER: Duration = Duration::from_secs(1);
@@ -238,11 +236,11 @@ async fn http1(stream: TcpStream, ends: Arc<Ends>, front: Arc<Front>, mut phase:
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.head)
-        .max_headers(HEADERS_AT_MOST)
         .max_header_size(bounds.head_bytes)
         .auto_date_header(false)
         .serve_connection(TokioIo::new(Spoken::new(stream)), service);
     let ended = tokio::select! {
+        biased;
         ended = &mut connection => ended,
         () = Phase::leaves_open(&mut phase) => {
             std::pin::Pin::new(&mut connection).graceful_shutdown();
@@ -270,6 +268,7 @@ async fn http2(stream: TcpStream, ends: Arc<Ends>, front: Arc<Front>, mut phase:
         .auto_date_header(false);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
+        biased;
         ended = &mut connection => ended,
         () = Phase::leaves_open(&mut phase) => {
             connection.as_mut().graceful_shutdown();

@@ -18,15 +18,16 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub async fn look(shared: Arc<Shared>) {
     let front = &shared.front;
     let mut changes = front.queue.changes();
+    let mut busy = false;
     loop {
         // An empty queue stays so until something changes.
-        if changes.changed().await.is_err() {
-            return;
+        if !busy {
+            changes.changed().await;
         }
         let now = front.clock.now().awake;
         let told = shared.told.last().is_some_and(|at| now.since(at) < TOLD);
-        let Some(view) = front.queue.snapshot().await else { return };
-        let busy = view.waiting.len() + view.running.len() > 0;
+        let view = front.queue.view().snapshot;
+        busy = view.waiting.len() + view.running.len() > 0;
         if !told {
             // What went around in the time of a daemon that is gone blocks nobody for ever.
             for model in view.models.into_iter().filter(|model| model.around > 0) {
@@ -43,9 +44,6 @@ pub async fn look(shared: Arc<Shared>) {
             front.queue.tell(Event::Loaded { models, asked: now });
         }
         tokio::time::sleep(front.clock.real_span(GAP)).await;
-        changes.mark_unchanged();
-        if busy {
-            changes.mark_changed();
-        }
+        changes.mark_seen();
     }
 }

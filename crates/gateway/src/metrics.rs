@@ -1,6 +1,6 @@
 //! The queue as Prometheus text: lengths as they stand, waits and services since the start, by lane, client and model.
 
-use crate::queue::Counts;
+use crate::counts::Counts;
 use stablehand_engine::admission::{Lane, Snapshot};
 use stablehand_protocol::exposition::{Page, Type, as_float};
 use std::collections::BTreeMap;
@@ -65,7 +65,7 @@ fn models(page: &mut Page, view: &Snapshot) {
 }
 
 fn since_the_start(page: &mut Page, counts: &Counts) {
-    let mut each = |name, help, value: fn(&crate::queue::Served) -> f64| {
+    let mut each = |name, help, value: fn(&crate::counts::Served) -> f64| {
         let mut family = page.family(name, Type::Counter, help);
         for ((lane, client, model), served) in &counts.served {
             family.sample(&[("lane", lane), ("client", client), ("model", model)], value(served));
@@ -97,7 +97,7 @@ fn seconds(span: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::Served;
+    use crate::counts::Served;
     use std::sync::Arc;
 
     #[test]

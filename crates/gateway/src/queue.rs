@@ -1,24 +1,40 @@
-//! The one task that owns the queue, and how the others talk to it.
+//! The queue: one owner of what waits and runs, and how the tasks of requests talk to it.
+//!
+//! Wishes lie in a list, in the order in which they came, and whoever has the owner carries all of them out. That is
+//! the owner's own task, which also acts when a time comes; and a request that arrives, so that it need not wait for
+//! that task to hear that it may go on.
 
+use crate::counts::{Counts, Kind};
+use hashbrown::HashMap;
 use stablehand_engine::admission::{
     Admission, Costs, Effect, End, Event, Lane, Limits, Permit, Refusal, Snapshot, Start, Ticket, TicketId, Why,
 };
 use stablehand_engine::time::Awake;
 use stablehand_platform::clock::Clock;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
 
 /// A way to the queue. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Queue {
-    wishes: mpsc::UnboundedSender<Wish>,
-    next_ticket: Arc<AtomicU64>,
-    changes: watch::Receiver<u64>,
-    holds: watch::Receiver<BTreeSet<Why>>,
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    next_ticket: AtomicU64,
+    wishes: Mutex<VecDeque<Wish>>,
+    owner: Mutex<Owner>,
+    /// There are wishes, or another time at which to act, for the owner's task.
+    called: Notify,
+    /// How often anything has changed, and who waits for that.
+    count: AtomicU64,
+    changed: Notify,
+    held: watch::Sender<BTreeSet<Why>>,
 }
 
 /// What became of a request.
@@ -68,21 +84,22 @@ struct Place {
     left: bool,
 }
 
-/// What the owner tells of a ticket.
+/// The last that the owner tells of a ticket that waits.
 #[derive(Debug)]
 enum Told {
     Admitted { permit: Permit, waited: Duration },
     Refused(Refusal),
+}
+
+/// The first that the owner tells of a ticket.
+#[derive(Debug)]
+enum First {
+    Decided(Told),
     Waits { position: usize, decision: oneshot::Receiver<Told> },
 }
 
 #[derive(Debug)]
 enum Wish {
-    Arrived {
-        ticket: Ticket,
-        path: &'static str,
-        told: oneshot::Sender<Told>,
-    },
     Missing {
         model: Arc<str>,
         client: Arc<str>,
@@ -105,52 +122,99 @@ enum Wish {
         event: Event,
         done: oneshot::Sender<bool>,
     },
-    Snapshot(oneshot::Sender<Snapshot>),
-    Costs(oneshot::Sender<BTreeMap<Arc<str>, Costs>>),
-    Counts(oneshot::Sender<Counts>),
-    Paths(oneshot::Sender<HashMap<TicketId, &'static str>>),
+}
+
+/// The queue as it stands, all of one moment.
+#[derive(Debug)]
+pub struct View {
+    /// Who waits and runs.
+    pub snapshot: Snapshot,
+    /// What was counted.
+    pub counts: Counts,
+    /// The path of everybody in the queue.
+    pub paths: HashMap<TicketId, &'static str>,
+}
+
+/// Tells of changes. One that came before it was made counts as seen.
+#[derive(Debug)]
+pub struct Changes {
+    queue: Queue,
+    seen: u64,
+}
+
+impl Changes {
+    /// Waits for a change that was not seen yet.
+    pub async fn changed(&mut self) {
+        loop {
+            // Asked for before the count is read, so that none is missed.
+            let changed = self.queue.inner.changed.notified();
+            let count = self.queue.inner.count.load(Ordering::Acquire);
+            if count != self.seen {
+                self.seen = count;
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// All until now is seen.
+    pub fn mark_seen(&mut self) {
+        self.seen = self.queue.inner.count.load(Ordering::Acquire);
+    }
 }
 
 impl Queue {
     /// Starts the owner.
     pub fn start(limits: Limits, clock: Clock) -> Self {
-        let (wishes, inbox) = mpsc::unbounded_channel();
-        let (changed, changes) = watch::channel(0);
-        let (held, holds) = watch::channel(BTreeSet::new());
         let owner = Owner {
             admission: Admission::new(limits),
             clock,
+            arriving: None,
             waiting: HashMap::new(),
             about: HashMap::new(),
             stirred: HashMap::new(),
             counts: Counts::default(),
-            changed,
-            held,
+            acts_at: None,
         };
-        tokio::spawn(owner.run(inbox));
-        Self { wishes, next_ticket: Arc::new(AtomicU64::new(1)), changes, holds }
+        let inner = Inner {
+            next_ticket: AtomicU64::new(1),
+            wishes: Mutex::default(),
+            owner: Mutex::new(owner),
+            called: Notify::new(),
+            count: AtomicU64::new(0),
+            changed: Notify::new(),
+            held: watch::Sender::new(BTreeSet::new()),
+        };
+        let queue = Self { inner: Arc::new(inner) };
+        tokio::spawn(queue.clone().act());
+        queue
     }
 
     /// A number for a request.
     pub fn number(&self) -> TicketId {
-        TicketId(self.next_ticket.fetch_add(1, Ordering::Relaxed))
+        TicketId(self.inner.next_ticket.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A request has come. `None` when the gateway ends.
-    pub async fn arrive(&self, ticket: Ticket, path: &'static str) -> Option<Arrival> {
-        let (told, first) = oneshot::channel();
+    /// A request has come, with a number of its own.
+    pub fn arrive(&self, ticket: Ticket, path: &'static str) -> Option<Arrival> {
         let place = Place { ticket: ticket.id, queue: self.clone(), left: false };
-        self.wishes.send(Wish::Arrived { ticket, path, told }).ok()?;
-        Some(match first.await.ok()? {
-            Told::Waits { position, decision } => Arrival::Waits(Waiting { position, decision, place }),
-            told @ (Told::Admitted { .. } | Told::Refused(_)) => Arrival::Decided(decided(told, place)?),
+        let first = {
+            let mut owner = self.owner();
+            let first = owner.arrive(&self.inner, ticket, path);
+            if owner.acts_earlier() {
+                self.inner.called.notify_one();
+            }
+            first
+        };
+        Some(match first? {
+            First::Decided(told) => Arrival::Decided(decided(told, place)),
+            First::Waits { position, decision } => Arrival::Waits(Waiting { position, decision, place }),
         })
     }
 
     /// Something has happened.
     pub fn tell(&self, event: Event) {
-        // Without an owner the gateway ends, and nothing matters any more.
-        let _ = self.wishes.send(Wish::Event(event));
+        self.wish(Wish::Event(event));
     }
 
     /// Takes a request out that waits; says whether it did.
@@ -165,68 +229,102 @@ impl Queue {
 
     async fn ask(&self, of: TicketId, event: Event) -> bool {
         let (done, answer) = oneshot::channel();
-        self.wishes.send(Wish::Asked { of, event, done }).is_ok() && answer.await.unwrap_or(false)
+        self.wish(Wish::Asked { of, event, done });
+        answer.await.unwrap_or(false)
     }
 
     /// The queue as it stands.
-    pub async fn snapshot(&self) -> Option<Snapshot> {
-        self.look(Wish::Snapshot).await
+    pub fn view(&self) -> View {
+        let owner = self.owner();
+        View {
+            snapshot: owner.admission.snapshot(owner.clock.now().awake),
+            counts: owner.counts.clone(),
+            paths: owner.about.iter().map(|(ticket, about)| (*ticket, about.path)).collect(),
+        }
     }
 
     /// What was measured.
-    pub async fn costs(&self) -> Option<BTreeMap<Arc<str>, Costs>> {
-        self.look(Wish::Costs).await
+    pub fn costs(&self) -> BTreeMap<Arc<str>, Costs> {
+        self.owner().admission.costs()
     }
 
-    /// What was counted.
-    pub async fn counts(&self) -> Option<Counts> {
-        self.look(Wish::Counts).await
-    }
-
-    /// The path of everybody in the queue.
-    pub async fn paths(&self) -> Option<HashMap<TicketId, &'static str>> {
-        self.look(Wish::Paths).await
-    }
-
-    /// Counts every change.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.changes.clone()
+    /// Tells of every change from now on.
+    pub fn changes(&self) -> Changes {
+        Changes { queue: self.clone(), seen: self.inner.count.load(Ordering::Acquire) }
     }
 
     /// What holds all requests.
     pub fn holds(&self) -> watch::Receiver<BTreeSet<Why>> {
-        self.holds.clone()
+        self.inner.held.subscribe()
     }
 
     /// Whether the server itself is away, and not only the queue held.
     pub fn is_away(&self) -> bool {
-        self.holds.borrow().iter().any(|why| takes_the_server_away(*why))
+        self.inner.held.borrow().iter().any(|why| takes_the_server_away(*why))
     }
 
     /// Waits until the server is not away.
     pub async fn is_back(&self) {
-        let mut holds = self.holds.clone();
-        // Without an owner the gateway ends.
+        let mut holds = self.holds();
+        // Without a sender the gateway ends.
         let _ = holds.wait_for(|holds| !holds.iter().any(|why| takes_the_server_away(*why))).await;
     }
 
     /// A model was asked for that the server does not have.
-    pub fn is_missing(&self, model: &str, client: &Arc<str>) {
-        let _ = self.wishes.send(Wish::Missing { model: Arc::from(model), client: client.clone() });
+    pub fn is_missing(&self, model: &Arc<str>, client: &Arc<str>) {
+        self.wish(Wish::Missing { model: model.clone(), client: client.clone() });
     }
 
-    async fn look<T>(&self, wish: impl FnOnce(oneshot::Sender<T>) -> Wish) -> Option<T> {
-        let (told, answer) = oneshot::channel();
-        self.wishes.send(wish(told)).ok()?;
-        answer.await.ok()
+    fn wish(&self, wish: Wish) {
+        self.inner.wishes().push_back(wish);
+        self.inner.called.notify_one();
+    }
+
+    /// The owner, with all wishes carried out. Nobody holds it across a wait.
+    fn owner(&self) -> MutexGuard<'_, Owner> {
+        let mut owner = self.inner.owner.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let Some(wish) = self.inner.wishes().pop_front() else { return owner };
+            owner.take(&self.inner, wish);
+        }
+    }
+
+    /// The owner's task.
+    async fn act(self) {
+        loop {
+            let left = {
+                let mut owner = self.owner();
+                owner.acts_at = owner.admission.deadline().map(|(at, _)| at);
+                owner.acts_at.map(|at| owner.clock.real_span(at.since(owner.clock.now().awake)))
+            };
+            match left {
+                None => self.inner.called.notified().await,
+                Some(left) => tokio::select! {
+                    biased;
+                    () = self.inner.called.notified() => {}
+                    () = tokio::time::sleep(left) => self.inner.wishes().push_back(Wish::Event(Event::Tick)),
+                },
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn wishes(&self) -> MutexGuard<'_, VecDeque<Wish>> {
+        self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_change(&self) {
+        self.count.fetch_add(1, Ordering::Release);
+        self.changed.notify_waiters();
     }
 }
 
 impl Waiting {
-    /// Waits for the decision. `None` when the gateway ends.
+    /// Waits for the decision.
     pub async fn decision(mut self) -> Option<Decision> {
         let told = (&mut self.decision).await.ok()?;
-        decided(told, self.place)
+        Some(decided(told, self.place))
     }
 }
 
@@ -234,35 +332,33 @@ impl Held {
     /// The response has ended.
     pub fn end(mut self, end: End) {
         self.place.left = true;
-        // Without an owner the gateway ends, and nothing matters any more.
-        let _ = self.place.queue.wishes.send(Wish::Ended { ticket: self.place.ticket, permit: self.permit, end });
+        self.place.queue.wish(Wish::Ended { ticket: self.place.ticket, permit: self.permit, end });
     }
 
     /// Nothing could be sent: the request waits again, in its old place.
-    pub fn put_back(self) -> Option<Waiting> {
+    pub fn put_back(self) -> Waiting {
         let Self { permit, place } = self;
         let (told, decision) = oneshot::channel();
-        place.queue.wishes.send(Wish::PutBack { ticket: place.ticket, permit, told }).ok()?;
-        Some(Waiting { position: 1, decision, place })
+        place.queue.wish(Wish::PutBack { ticket: place.ticket, permit, told });
+        Waiting { position: 1, decision, place }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         if !self.left {
-            let _ = self.queue.wishes.send(Wish::Left(self.ticket));
+            self.queue.wish(Wish::Left(self.ticket));
         }
     }
 }
 
-fn decided(told: Told, mut place: Place) -> Option<Decision> {
+fn decided(told: Told, mut place: Place) -> Decision {
     match told {
-        Told::Admitted { permit, waited } => Some(Decision::Admitted { held: Held { permit, place }, waited }),
+        Told::Admitted { permit, waited } => Decision::Admitted { held: Held { permit, place }, waited },
         Told::Refused(refusal) => {
             place.left = true;
-            Some(Decision::Refused(refusal))
+            Decision::Refused(refusal)
         }
-        Told::Waits { .. } => None,
     }
 }
 
@@ -271,58 +367,6 @@ fn takes_the_server_away(why: Why) -> bool {
         Why::Restart | Why::Upgrade | Why::Unreachable => true,
         Why::Paused | Why::Recovery => false,
     }
-}
-
-/// What was counted since the start.
-#[derive(Clone, Debug, Default)]
-pub struct Counts {
-    /// By lane, client and model.
-    pub served: BTreeMap<(&'static str, Arc<str>, Arc<str>), Served>,
-    /// How long requests waited, by lane.
-    pub waits: BTreeMap<&'static str, Waits>,
-    /// Requests that were not sent, by reason and lane.
-    pub refused: BTreeMap<(&'static str, &'static str), u64>,
-    /// Admissions that loaded a model where there was room.
-    pub loads: u64,
-    /// Models that were asked for and are not installed, with who asked last; the newest last.
-    pub missing: Vec<(Arc<str>, Arc<str>)>,
-}
-
-/// How many requests waited at most so long.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Waits([u64; BOUNDS_MS.len() + 1]);
-
-/// The bounds, in milliseconds.
-const BOUNDS_MS: [u64; 8] = [1, 100, 1_000, 5_000, 15_000, 60_000, 300_000, 1_200_000];
-
-impl Waits {
-    fn note(&mut self, waited: Duration) {
-        let bucket = BOUNDS_MS.iter().position(|bound| waited <= Duration::from_millis(*bound));
-        self.0[bucket.unwrap_or(BOUNDS_MS.len())] += 1;
-    }
-
-    /// The bounds in seconds as Prometheus writes them, with how many waited no longer.
-    pub fn told(&self) -> Vec<(String, u64)> {
-        let bounds = BOUNDS_MS.iter().map(|bound| Duration::from_millis(*bound).as_secs_f64().to_string());
-        let counts = self.0.iter().scan(0, |sum, count| {
-            *sum += count;
-            Some(*sum)
-        });
-        bounds.chain(["+Inf".to_owned()]).zip(counts).collect()
-    }
-}
-
-/// What was counted of one kind of request.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Served {
-    /// How often one was admitted.
-    pub admitted: u64,
-    /// How long they waited, in all.
-    pub waited: Duration,
-    /// How many have ended.
-    pub ended: u64,
-    /// How long they held their permits, in all.
-    pub served: Duration,
 }
 
 /// Whether what a person wanted of a request was done.
@@ -334,9 +378,12 @@ fn was_done(effect: &Effect, of: TicketId) -> bool {
     }
 }
 
+#[derive(Debug)]
 struct Owner {
     admission: Admission,
     clock: Clock,
+    /// Who arrives now, and what it is told.
+    arriving: Option<(TicketId, Option<First>)>,
     /// Who is to be told of a ticket.
     waiting: HashMap<TicketId, oneshot::Sender<Told>>,
     /// Everybody in the queue.
@@ -344,103 +391,70 @@ struct Owner {
     /// When a request of ours began or ended last, by model, in real time.
     stirred: HashMap<Arc<str>, Instant>,
     counts: Counts,
-    changed: watch::Sender<u64>,
-    held: watch::Sender<BTreeSet<Why>>,
+    /// When its task acts by itself.
+    acts_at: Option<Awake>,
 }
 
+#[derive(Debug)]
 struct About {
     path: &'static str,
-    key: (&'static str, Arc<str>, Arc<str>),
+    kind: Kind,
     admitted: Option<Awake>,
+    /// It was counted as admitted; it is not again when it is put back.
+    counted: bool,
 }
 
 /// What is told of busy slots was seen so long ago at most, in real time.
 const SEEN_AGO: Duration = Duration::from_millis(1_500);
-/// The most kinds of requests that are counted apart; clients name themselves, and a name must not fill the memory.
-const KINDS_AT_MOST: usize = 512;
-/// As many missing models are remembered.
-const MISSING_AT_MOST: usize = 16;
 
 impl Owner {
-    async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Wish>) {
-        loop {
-            let wish = match self.admission.deadline() {
-                None => inbox.recv().await,
-                Some((at, _)) => {
-                    let left = self.clock.real_span(at.since(self.clock.now().awake));
-                    tokio::select! {
-                        biased;
-                        wish = inbox.recv() => wish,
-                        () = tokio::time::sleep(left) => Some(Wish::Event(Event::Tick)),
-                    }
-                }
-            };
-            match wish {
-                Some(wish) => self.take(wish),
-                None => return,
-            }
+    fn arrive(&mut self, inner: &Inner, ticket: Ticket, path: &'static str) -> Option<First> {
+        let kind = (ticket.lane.word(), ticket.client.clone(), ticket.model.clone());
+        self.about.insert(ticket.id, About { path, kind, admitted: None, counted: false });
+        self.arriving = Some((ticket.id, None));
+        self.step(inner, Event::Arrived(ticket));
+        self.arriving.take()?.1
+    }
+
+    /// Whether something is to be done before its task would do it.
+    fn acts_earlier(&self) -> bool {
+        match (self.admission.deadline(), self.acts_at) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some((at, _)), Some(acts_at)) => at < acts_at,
         }
     }
 
-    fn take(&mut self, wish: Wish) {
+    fn take(&mut self, inner: &Inner, wish: Wish) {
         match wish {
-            Wish::Arrived { ticket, path, told } => {
-                let id = ticket.id;
-                let key = (ticket.lane.word(), ticket.client.clone(), ticket.model.clone());
-                self.about.insert(id, About { path, key, admitted: None });
-                self.waiting.insert(id, told);
-                self.step(Event::Arrived(ticket));
-            }
             Wish::Missing { model, client } => {
                 tracing::warn!(%model, %client, "a model was asked for that is not installed");
-                self.counts.missing.retain(|(other, _)| *other != model);
-                if self.counts.missing.len() == MISSING_AT_MOST {
-                    self.counts.missing.remove(0);
-                }
-                self.counts.missing.push((model, client));
-                self.changed.send_modify(|count| *count += 1);
+                self.counts.missing(model, client);
+                inner.note_change();
             }
             Wish::PutBack { ticket, permit, told } => {
                 if let Some(about) = self.about.get_mut(&ticket) {
                     about.admitted = None;
                 }
                 self.waiting.insert(ticket, told);
-                self.step(Event::PutBack(permit));
+                self.step(inner, Event::PutBack(permit));
             }
             Wish::Ended { ticket, permit, end } => {
-                let now = self.clock.now().awake;
-                if let Some(about) = self.about.remove(&ticket) {
-                    self.count_end(now, &about);
-                }
-                self.step(Event::Ended { permit, end });
+                self.leaves(ticket);
+                self.step(inner, Event::Ended { permit, end });
             }
             Wish::Left(ticket) => {
-                let now = self.clock.now().awake;
                 self.waiting.remove(&ticket);
-                if let Some(about) = self.about.remove(&ticket) {
-                    self.count_end(now, &about);
-                }
-                self.step(Event::Left(ticket));
+                self.leaves(ticket);
+                self.step(inner, Event::Left(ticket));
             }
             Wish::Event(event) => {
                 let event = self.unambiguous(event);
-                self.step(event);
+                self.step(inner, event);
             }
             Wish::Asked { of, event, done } => {
                 // Others' turns may come by the way; only what became of this one is the answer.
-                let _ = done.send(self.step(event).iter().any(|effect| was_done(effect, of)));
-            }
-            Wish::Snapshot(told) => {
-                let _ = told.send(self.admission.snapshot(self.clock.now().awake));
-            }
-            Wish::Costs(told) => {
-                let _ = told.send(self.admission.costs());
-            }
-            Wish::Paths(told) => {
-                let _ = told.send(self.about.iter().map(|(ticket, about)| (*ticket, about.path)).collect());
-            }
-            Wish::Counts(told) => {
-                let _ = told.send(self.counts.clone());
+                let _ = done.send(self.step(inner, event).iter().any(|effect| was_done(effect, of)));
             }
         }
     }
@@ -457,17 +471,17 @@ impl Owner {
     }
 
     /// What came of it, carried out.
-    fn step(&mut self, event: Event) -> Vec<Effect> {
+    fn step(&mut self, inner: &Inner, event: Event) -> Vec<Effect> {
         let now = self.clock.now().awake;
         let effects = self.admission.step(now, event);
-        for effect in effects.iter().cloned() {
-            self.perform(now, effect);
+        for effect in &effects {
+            self.perform(inner, now, effect);
         }
-        self.changed.send_modify(|count| *count += 1);
+        inner.note_change();
         effects
     }
 
-    fn perform(&mut self, now: Awake, effect: Effect) {
+    fn perform(&mut self, inner: &Inner, now: Awake, effect: &Effect) {
         match effect {
             Effect::Admit { ticket, permit, waited, start } => {
                 match start {
@@ -475,41 +489,44 @@ impl Owner {
                     // The engine counts those.
                     Start::Warm | Start::Switch { .. } => {}
                 }
-                if let Some(about) = self.about.get_mut(&ticket) {
+                if let Some(about) = self.about.get_mut(ticket) {
                     about.admitted = Some(now);
-                    stir(&mut self.stirred, &about.key.2);
-                    self.counts.waits.entry(about.key.0).or_default().note(waited);
-                    let served = kind(&mut self.counts, &about.key);
-                    served.admitted += 1;
-                    served.waited += waited;
+                    stir(&mut self.stirred, &about.kind.2);
+                    if !std::mem::replace(&mut about.counted, true) {
+                        self.counts.admitted(&about.kind, *waited);
+                    }
                 }
                 // One whose client has just gone is told by its own drop, which is on its way here.
-                self.tell(ticket, Told::Admitted { permit, waited });
+                self.tell(*ticket, Told::Admitted { permit: *permit, waited: *waited });
             }
             Effect::Wait { ticket, position, expected: _ } => {
                 let (told, decision) = oneshot::channel();
-                self.tell(ticket, Told::Waits { position, decision });
-                self.waiting.insert(ticket, told);
+                if let Some((arriving, first)) = &mut self.arriving
+                    && arriving == ticket
+                {
+                    *first = Some(First::Waits { position: *position, decision });
+                    self.waiting.insert(*ticket, told);
+                }
             }
             Effect::Refuse { ticket, refusal } => {
-                if let Some(about) = self.about.remove(&ticket) {
-                    *self.counts.refused.entry((refusal.word(), about.key.0)).or_default() += 1;
+                if let Some(about) = self.about.remove(ticket) {
+                    *self.counts.refused.entry((refusal.word(), about.kind.0)).or_default() += 1;
                 }
-                self.tell(ticket, Told::Refused(refusal));
+                self.tell(*ticket, Told::Refused(refusal.clone()));
             }
             Effect::Held(why) => {
                 tracing::info!(why = why.word(), "requests are held");
-                self.held.send_modify(|held| {
-                    held.insert(why);
+                inner.held.send_modify(|held| {
+                    held.insert(*why);
                 });
             }
             // Whoever asked for it is told.
             Effect::Moved { ticket: _ } => {}
             Effect::Released { why, expired } => {
-                self.held.send_modify(|held| {
-                    held.remove(&why);
+                inner.held.send_modify(|held| {
+                    held.remove(why);
                 });
-                if expired && why != Why::Unreachable {
+                if *expired && *why != Why::Unreachable {
                     tracing::warn!(why = why.word(), "a hold has run out; nobody released it");
                 } else {
                     tracing::info!(why = why.word(), "requests go on");
@@ -519,17 +536,22 @@ impl Owner {
     }
 
     fn tell(&mut self, ticket: TicketId, told: Told) {
-        if let Some(waiter) = self.waiting.remove(&ticket) {
+        if let Some((arriving, first @ None)) = &mut self.arriving
+            && *arriving == ticket
+        {
+            *first = Some(First::Decided(told));
+        } else if let Some(waiter) = self.waiting.remove(&ticket) {
             let _ = waiter.send(told);
         }
     }
 
-    fn count_end(&mut self, now: Awake, about: &About) {
-        if let Some(admitted) = about.admitted {
-            stir(&mut self.stirred, &about.key.2);
-            let served = kind(&mut self.counts, &about.key);
-            served.ended += 1;
-            served.served += now.since(admitted);
+    /// A request is done with.
+    fn leaves(&mut self, ticket: TicketId) {
+        if let Some(about) = self.about.remove(&ticket)
+            && let Some(admitted) = about.admitted
+        {
+            stir(&mut self.stirred, &about.kind.2);
+            self.counts.ended(&about.kind, self.clock.now().awake.since(admitted));
         }
     }
 }
@@ -543,14 +565,6 @@ fn stir(stirred: &mut HashMap<Arc<str>, Instant>, model: &Arc<str>) {
             stirred.insert(model.clone(), Instant::now());
         }
     }
-}
-
-fn kind<'a>(counts: &'a mut Counts, key: &(&'static str, Arc<str>, Arc<str>)) -> &'a mut Served {
-    if counts.served.len() >= KINDS_AT_MOST && !counts.served.contains_key(key) {
-        let others: Arc<str> = Arc::from("others");
-        return counts.served.entry((key.0, others.clone(), others)).or_default();
-    }
-    counts.served.entry(key.clone()).or_default()
 }
 
 #[cfg(test)]
@@ -571,17 +585,40 @@ mod tests {
             lane: Lane::Agent,
             patience: None,
         };
-        let around = async || queue.snapshot().await.unwrap().models[0].around;
-        let Some(Arrival::Decided(Decision::Admitted { held, .. })) = queue.arrive(ticket(), "/api/chat").await else {
+        let around = || queue.view().snapshot.models[0].around;
+        let Some(Arrival::Decided(Decision::Admitted { held, .. })) = queue.arrive(ticket(), "/api/chat") else {
             panic!("nobody is before it");
         };
         held.end(End::Served { load: None });
         queue.tell(Event::Around { model: model.clone(), busy: 1 });
-        assert_eq!(around().await, 0);
+        assert_eq!(around(), 0);
         tokio::time::advance(SEEN_AGO).await;
         queue.tell(Event::Around { model: model.clone(), busy: 1 });
-        assert_eq!(around().await, 1);
-        let arrival = queue.arrive(ticket(), "/api/chat").await;
+        assert_eq!(around(), 1);
+        let arrival = queue.arrive(ticket(), "/api/chat");
         assert!(matches!(arrival, Some(Arrival::Waits(_))), "the slot is somebody else's");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_put_back_is_counted_once_and_others_hear_of_every_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let queue = Queue::start(Limits::default(), crate::testing::machine(folder.path()).clock().clone());
+        let mut changes = queue.changes();
+        let id = queue.number();
+        let ticket =
+            Ticket { id, model: Arc::from("m:latest"), client: Arc::from("c"), lane: Lane::Agent, patience: None };
+        let Some(Arrival::Decided(Decision::Admitted { held, .. })) = queue.arrive(ticket, "/api/chat") else {
+            panic!("nobody is before it");
+        };
+        changes.changed().await;
+        assert_eq!(queue.view().paths.get(&id), Some(&"/api/chat"));
+        let Some(Decision::Admitted { held, .. }) = held.put_back().decision().await else {
+            panic!("nothing holds it");
+        };
+        held.end(End::Failed);
+        changes.changed().await;
+        let view = queue.view();
+        assert_eq!(view.counts.served.values().map(|one| (one.admitted, one.ended)).collect::<Vec<_>>(), [(1, 1)]);
+        assert!(view.paths.is_empty() && view.snapshot.running.is_empty());
     }
 }

@@ -10,15 +10,19 @@ use crate::upstream::Received;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use http_body::{Body, Frame, SizeHint};
-use memchr::memmem;
+use memchr::memmem::FinderRev;
 use stablehand_engine::admission::End;
 use std::pin::Pin;
+use std::sync::LazyLock;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 /// What is told to a client in whose answer the connection to Ollama broke.
 pub(crate) const BROKE: &str =
     "Ollama went away while it answered; the request had been sent and is not sent a second time";
+
+/// Made once: making it costs more than looking for it.
+static LOAD_DURATION: LazyLock<FinderRev<'static>> = LazyLock::new(|| FinderRev::new("\"load_duration\":"));
 
 /// How an answer is written, as far as something can be added to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +94,11 @@ impl Relay {
             entry.complete();
         }
         if let Some(held) = self.held.take() {
-            held.end(if self.failed { End::Failed } else { End::Served { load: load_duration(&self.last) } });
+            held.end(match (self.failed, self.family) {
+                (true, _) => End::Failed,
+                (false, Family::Ollama) => End::Served { load: load_duration(&self.last) },
+                (false, Family::OpenAi | Family::Anthropic) => End::Served { load: None },
+            });
         }
     }
 
@@ -165,8 +173,7 @@ impl Body for Relay {
 /// `"load_duration":123` in nanoseconds, in the last piece of an answer of Ollama's own interface (`api/types.go`,
 /// `Metrics`).
 fn load_duration(piece: &[u8]) -> Option<Duration> {
-    let name = b"\"load_duration\":";
-    let digits = &piece[memmem::rfind(piece, name)? + name.len()..];
+    let digits = &piece[LOAD_DURATION.rfind(piece)? + LOAD_DURATION.needle().len()..];
     let end = digits.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
     std::str::from_utf8(&digits[..end]).ok()?.parse().ok().map(Duration::from_nanos)
 }

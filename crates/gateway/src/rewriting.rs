@@ -9,6 +9,7 @@ use crate::scan::{Found, Options};
 use crate::sending::Kept;
 use http::HeaderValue;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What is put where, and how it is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,7 +28,7 @@ pub fn rewrite(
     endpoint: &Endpoint,
     found: &Found,
     body: &mut Kept,
-) -> Result<(String, Option<HeaderValue>), Refusal> {
+) -> Result<(Arc<str>, Option<HeaderValue>), Refusal> {
     let Some((asked, range)) = found.model.as_ref().filter(|(name, _)| !name.trim().is_empty()) else {
         return Err(Refusal::bad_request("model is required"));
     };
@@ -53,11 +54,11 @@ pub fn rewrite(
         changes.pin(&pins, found);
     }
     if changes.places.is_empty() {
-        return Ok((model, None));
+        return Ok((model.into(), None));
     }
     changes.places.sort_by_key(|(range, _)| (range.start, range.end));
     body.replace(&changes.places);
-    Ok((model, HeaderValue::from_str(&changes.words.join(", ")).ok()))
+    Ok((model.into(), HeaderValue::from_str(&changes.words.join(", ")).ok()))
 }
 
 impl Changes {
@@ -122,7 +123,7 @@ mod tests {
         let endpoint = Endpoint::of(&Method::POST, path).unwrap();
         let (model, told) = rewrite(&configuration(), endpoint, &scanner.finish().unwrap(), &mut kept).unwrap();
         let told = told.map(|told| told.to_str().unwrap().to_owned()).unwrap_or_default();
-        (model, String::from_utf8(kept.whole().to_vec()).unwrap(), told)
+        (model.to_string(), String::from_utf8(kept.whole().to_vec()).unwrap(), told)
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! names two models is refused: one reader would see the first, another the last.
 
 use memchr::memchr2;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -377,7 +378,7 @@ impl Scanner {
         let key = if self.longer { None } else { unescaped(&self.captured) };
         if self.in_options() {
             self.field = Field::Option;
-            self.option_key = key.unwrap_or_default();
+            self.option_key = key.map(Cow::into_owned).unwrap_or_default();
         } else {
             self.field = key.map_or(Field::Other, |key| field(&key));
         }
@@ -393,7 +394,7 @@ impl Scanner {
                 if self.longer {
                     return Err(Bad::ModelTooLong);
                 }
-                let name = unescaped(&self.captured).ok_or(Bad::Byte(self.token_start))?;
+                let name = unescaped(&self.captured).ok_or(Bad::Byte(self.token_start))?.into_owned();
                 if self.found.model.replace((name, self.value_start..self.at)).is_some() {
                     return Err(Bad::ModelTwice);
                 }
@@ -406,8 +407,8 @@ impl Scanner {
     }
 
     fn scalar_ended(&mut self) -> Result<(), Bad> {
-        let text = std::mem::take(&mut self.captured);
-        let fine = self.longer || matches!(text.as_slice(), b"true" | b"false" | b"null") || is_number(&text);
+        let text = self.captured.as_slice();
+        let fine = self.longer || matches!(text, b"true" | b"false" | b"null") || is_number(text);
         if !fine {
             return Err(Bad::Byte(self.token_start));
         }
@@ -418,7 +419,7 @@ impl Scanner {
         match self.field {
             Field::Model if text != b"null" => return Err(Bad::ModelIsNoText),
             Field::Stream => {
-                self.found.stream = match text.as_slice() {
+                self.found.stream = match text {
                     b"true" => Some(true),
                     b"false" => Some(false),
                     _ => None,
@@ -429,10 +430,7 @@ impl Scanner {
                 self.found.options_twice |= self.found.options.is_some();
                 self.found.options = Some(Options::Null(self.value_start..self.at));
             }
-            Field::Option => {
-                self.captured = text;
-                self.value_ended(self.at);
-            }
+            Field::Option => self.value_ended(self.at),
             Field::Model | Field::Messages | Field::Options | Field::Other => {}
         }
         Ok(())
@@ -484,17 +482,20 @@ fn is_number(text: &[u8]) -> bool {
         && text.iter().any(u8::is_ascii_digit)
 }
 
-fn unescaped(text: &[u8]) -> Option<String> {
+fn unescaped(text: &[u8]) -> Option<Cow<'_, str>> {
     if !text.contains(&b'\\') {
-        return String::from_utf8(text.to_vec()).ok();
+        return std::str::from_utf8(text).ok().map(Cow::Borrowed);
     }
     let quoted = [b"\"", text, b"\""].concat();
-    serde_json::from_slice(&quoted).ok()
+    serde_json::from_slice(&quoted).ok().map(Cow::Owned)
 }
 
 /// The field of a key, in any case: Go folds letters as Unicode does, where `ſ` is an s and the Kelvin sign a k.
 fn field(key: &str) -> Field {
     let is = |name: &str| {
+        if key.is_ascii() {
+            return key.eq_ignore_ascii_case(name);
+        }
         let mut folded = key.chars().map(|letter| match letter {
             'ſ' => 's',
             '\u{212a}' => 'k',

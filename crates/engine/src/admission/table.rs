@@ -1,6 +1,6 @@
 //! Things with names, addressed by a small number while they are of use.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
