@@ -1,4 +1,5 @@
-"""A simulated machine with a running daemon, for the measurements in scripts/bench.d: real processes at real speed."""
+"""A simulated machine with a running daemon, for what asks and measures from outside: real processes, at real speed
+unless another one is wanted."""
 
 import json
 import os
@@ -12,7 +13,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", PROJECT / "target"))
-STABLEHAND = TARGET / "release" / "stablehand"
+STABLEHAND = Path(os.environ.get("STABLEHAND_PROGRAM", TARGET / "release" / "stablehand"))
 
 
 def build():
@@ -24,6 +25,9 @@ def build():
 class World:
     """A world of its own in a temporary folder, from entering `with` to leaving it."""
 
+    def __init__(self, speed=1):
+        self._speed = speed
+
     def __enter__(self):
         # A short path: sockets in it must stay below the limit of their addresses.
         self._folder = tempfile.TemporaryDirectory(prefix="sh-", dir="/tmp")
@@ -31,7 +35,7 @@ class World:
         self.environment = {**os.environ, "STABLEHAND_WORLD": str(self.folder)}
         self.daemon = None
         try:
-            self._demo("start", "--speed", "1")
+            self._demo("start", "--speed", str(self._speed))
             self.port = json.loads((self.folder / "stablehand-world.json").read_text())["port"]
             log = Path(self._folder.name) / "daemon.log"
             with log.open("wb") as output:

@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod answering;
+pub mod anthropic;
 pub mod completion;
 pub mod disturbance;
 pub mod environment;

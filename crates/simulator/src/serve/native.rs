@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::answering::{self, Ask, Problem, RUNNER_BROKE, Running};
 use super::completion::{Counts, Piece};
-use super::{Arrival, Server, access, disturbance, openai};
+use super::{Arrival, Server, access, anthropic, disturbance, openai};
 use crate::faults::Fault;
 use crate::world::moments;
 
@@ -54,6 +54,7 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/v1/models/{model}", get(openai::model))
         .route("/v1/chat/completions", post(openai::chat_completions))
         .route("/v1/completions", post(openai::completions))
+        .route("/v1/messages", post(anthropic::messages))
         .fallback(|| async { (StatusCode::NOT_FOUND, "404 page not found") })
         .layer(middleware::from_fn_with_state(Arc::clone(&server), access::observe))
         .with_state(server)
