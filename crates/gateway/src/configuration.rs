@@ -269,18 +269,18 @@ struct Table {
     waiting_per_client: Option<usize>,
     loaded_models: Option<usize>,
     slots: Option<u32>,
-    affinity_s: Option<u64>,
-    ageing_s: Option<u64>,
+    affinity_s: Option<Seconds>,
+    ageing_s: Option<Seconds>,
     body_mib: Option<u64>,
     bodies_mib: Option<u64>,
     head_kib: Option<usize>,
-    head_s: Option<u64>,
-    body_silence_s: Option<u64>,
+    head_s: Option<Seconds>,
+    body_silence_s: Option<Seconds>,
     connections: Option<usize>,
-    keep_alive_after_s: Option<u64>,
-    hold_at_most_s: Option<u64>,
-    unreachable_s: Option<u64>,
-    drain_s: Option<u64>,
+    keep_alive_after_s: Option<Seconds>,
+    hold_at_most_s: Option<Seconds>,
+    unreachable_s: Option<Seconds>,
+    drain_s: Option<Seconds>,
     lane: Option<String>,
     origins: Vec<String>,
     keys: Option<PathBuf>,
@@ -308,8 +308,27 @@ struct ClientTable {
     lane: Option<String>,
     waiting: Option<usize>,
     running: Option<u32>,
-    patience_s: Option<u64>,
+    patience_s: Option<Seconds>,
     keep_alive: Option<bool>,
+}
+
+/// A span in whole seconds, so short that nothing that is reckoned with it overflows.
+#[derive(Clone, Copy, Deserialize, PartialEq)]
+#[serde(try_from = "u64")]
+struct Seconds(Duration);
+
+/// Thirty days.
+const SECONDS_AT_MOST: u64 = 30 * 24 * 60 * 60;
+
+impl TryFrom<u64> for Seconds {
+    type Error = String;
+
+    fn try_from(seconds: u64) -> Result<Self, String> {
+        if seconds > SECONDS_AT_MOST {
+            return Err(format!("{seconds} s is too long; at most {SECONDS_AT_MOST} s (30 days) are understood"));
+        }
+        Ok(Self(Duration::from_secs(seconds)))
+    }
 }
 
 /// Parses the text of a configuration file.
@@ -389,18 +408,18 @@ fn limits(table: &Table, taken: &mut Configuration) -> Result<(), String> {
         at_least_one("slots", u64::from(slots))?;
         limits.slots_while_unknown = slots;
     }
-    if let Some(seconds) = table.affinity_s {
-        limits.affinity = Duration::from_secs(seconds);
+    if let Some(Seconds(affinity)) = table.affinity_s {
+        limits.affinity = affinity;
     }
-    if let Some(seconds) = table.ageing_s {
-        at_least_one("ageing_s", seconds)?;
-        limits.ageing = Duration::from_secs(seconds);
+    if let Some(Seconds(ageing)) = table.ageing_s {
+        at_least_one("ageing_s", ageing.as_secs())?;
+        limits.ageing = ageing;
     }
     Ok(())
 }
 
 fn bounds(table: &Table, bounds: &mut Bounds) -> Result<(), String> {
-    let seconds = |value: Option<u64>, default: Duration| value.map_or(default, Duration::from_secs);
+    let seconds = |value: Option<Seconds>, default: Duration| value.map_or(default, |Seconds(span)| span);
     let mebibytes = |name: &str, value: Option<u64>, default: u64| match value {
         None => Ok(default),
         Some(0) => Err(format!("{name} must be at least 1")),
@@ -415,7 +434,7 @@ fn bounds(table: &Table, bounds: &mut Bounds) -> Result<(), String> {
         bounds.head_bytes = kibibytes << 10;
     }
     for (name, value) in [("head_s", table.head_s), ("body_silence_s", table.body_silence_s)] {
-        if value == Some(0) {
+        if value == Some(Seconds(Duration::ZERO)) {
             return Err(format!("{name} must be at least 1"));
         }
     }
@@ -426,8 +445,7 @@ fn bounds(table: &Table, bounds: &mut Bounds) -> Result<(), String> {
     bounds.drain = seconds(table.drain_s, bounds.drain);
     match table.keep_alive_after_s {
         None => {}
-        Some(0) => bounds.keep_alive = None,
-        Some(seconds) => bounds.keep_alive = Some(Duration::from_secs(seconds)),
+        Some(Seconds(span)) => bounds.keep_alive = Some(span).filter(|span| !span.is_zero()),
     }
     match table.connections {
         None => {}
@@ -469,7 +487,7 @@ fn clients(tables: BTreeMap<String, ClientTable>, taken: &mut Configuration) -> 
         let limits = ClientLimits {
             waiting: table.waiting.unwrap_or(taken.limits.client.waiting),
             running: table.running,
-            patience: table.patience_s.map(Duration::from_secs),
+            patience: table.patience_s.map(|Seconds(span)| span),
             lane,
         };
         taken.limits.clients.insert(Arc::from(name.as_str()), limits);

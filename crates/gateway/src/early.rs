@@ -83,11 +83,26 @@ impl Early {
     }
 
     fn say(&mut self, status: StatusCode, message: &str) -> Frame<Bytes> {
-        self.state = State::Ended;
         if let Some(entry) = &mut self.entry {
             entry.status(status);
         }
-        Frame::data(self.family.error_event(status, message))
+        self.end_with(self.family.error_event(status, message))
+    }
+
+    /// The last that is said.
+    fn end_with(&mut self, words: Bytes) -> Frame<Bytes> {
+        self.state = State::Ended;
+        self.count(words.len());
+        if let Some(entry) = &mut self.entry {
+            entry.complete();
+        }
+        Frame::data(words)
+    }
+
+    fn count(&mut self, bytes: usize) {
+        if let Some(entry) = &mut self.entry {
+            entry.sent(bytes);
+        }
     }
 }
 
@@ -106,7 +121,9 @@ impl Body for Early {
                     }
                     Poll::Pending => {
                         ready!(signs.poll_tick(context));
-                        return Poll::Ready(Some(Ok(Frame::data(this.family.keep_alive()))));
+                        let sign = this.family.keep_alive();
+                        this.count(sign.len());
+                        return Poll::Ready(Some(Ok(Frame::data(sign))));
                     }
                 },
                 State::Relays(relay) => return Pin::new(relay).poll_frame(context),
@@ -119,7 +136,11 @@ impl Body for Early {
                     }
                     Some(Err(_)) => {
                         held.take().into_iter().for_each(|held| held.end(End::Failed));
-                        return Poll::Ready(Some(Ok(this.say(StatusCode::BAD_GATEWAY, crate::relay::BROKE))));
+                        // What is noted of it stays incomplete.
+                        let entry = this.entry.take();
+                        let words = this.say(StatusCode::BAD_GATEWAY, crate::relay::BROKE);
+                        this.entry = entry;
+                        return Poll::Ready(Some(Ok(words)));
                     }
                     None => {
                         let (status, read) = (*status, std::mem::take(read));
@@ -127,8 +148,7 @@ impl Body for Early {
                         let end = if served { End::Served { load: None } } else { End::Failed };
                         held.take().into_iter().for_each(|held| held.end(end));
                         if served {
-                            this.state = State::Ended;
-                            return Poll::Ready(Some(Ok(Frame::data(one_event(&read)))));
+                            return Poll::Ready(Some(Ok(this.end_with(one_event(&read)))));
                         }
                         return Poll::Ready(Some(Ok(this.say(status, &message_of(&read)))));
                     }

@@ -153,7 +153,7 @@ impl Gateway {
             simulated: machine.simulated().map(|folder| folder.display().to_string()),
         });
         shared.apply();
-        shared.tell_slots();
+        shared.tell_slots(&configuration);
         for listener in listeners {
             tokio::spawn(listening::accept(listener, front.clone(), places.clone(), phase.clone()));
         }
@@ -235,9 +235,12 @@ impl Shared {
     }
 
     /// Slots that a person has written down; the daemon's word comes later and goes before it.
-    fn tell_slots(&self) {
-        for (model, slots) in &self.file().current().slots {
-            self.front.queue.tell(Event::Slots { model: Arc::from(model.as_str()), slots: Some(*slots) });
+    fn tell_slots(&self, before: &Configuration) {
+        let now = self.file().current();
+        let taken_out = before.slots.keys().filter(|model| !now.slots.contains_key(*model));
+        let told = now.slots.iter().map(|(model, slots)| (model, Some(*slots)));
+        for (model, slots) in told.chain(taken_out.map(|model| (model, None))) {
+            self.front.queue.tell(Event::Slots { model: Arc::from(model.as_str()), slots });
         }
     }
 
@@ -340,6 +343,7 @@ async fn follow_configuration(shared: Arc<Shared>) {
     let mut keys_before = keys();
     loop {
         tokio::time::sleep(FOLLOW).await;
+        let before = shared.file().current();
         let changed = shared.file().follow();
         // A key that was taken out of its file opens nothing any more.
         let keys_now = keys();
@@ -348,7 +352,7 @@ async fn follow_configuration(shared: Arc<Shared>) {
             shared.apply();
         }
         if changed {
-            shared.tell_slots();
+            shared.tell_slots(&before);
         }
         keys_before = keys_now;
     }

@@ -42,7 +42,8 @@ struct Pool {
     /// Counts the addresses and servers there were; a connection to an earlier one is not used again.
     generation: u64,
     idle: Vec<SendRequest<Sending>>,
-    /// Since when no connection could be opened.
+    /// Since when nothing could be sent on a fresh connection. Whoever lets itself be connected to, and closes at once,
+    /// is as far away as nobody.
     down_since: Option<Instant>,
 }
 
@@ -97,12 +98,14 @@ impl Upstream {
             let pool = self.pool();
             (pool.address, pool.generation)
         };
-        let connected = connect(address).await;
-        self.note_whether_up(connected.is_ok());
-        match connected {
+        let sent = match connect(address).await {
             Ok(sender) => self.send_on(sender, generation, request).await,
             Err(error) => Err(Trouble::Unsent { request, error }),
+        };
+        if let Err(Trouble::Unsent { .. }) = &sent {
+            self.pool().down_since.get_or_insert_with(Instant::now);
         }
+        sent
     }
 
     async fn send_on(
@@ -113,6 +116,7 @@ impl Upstream {
     ) -> Result<Response<Received>, Trouble> {
         match sender.try_send_request(*request).await {
             Ok(response) => {
+                self.pool().down_since = None;
                 let home = Home { upstream: self.clone(), generation, sender };
                 Ok(response.map(|incoming| Received::new(incoming, home)))
             }
@@ -126,7 +130,7 @@ impl Upstream {
         }
     }
 
-    /// For how long no connection could be opened; zero while there is one.
+    /// For how long nothing could be sent; zero while it answers.
     pub fn down_for(&self) -> Duration {
         self.pool().down_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
@@ -141,15 +145,6 @@ impl Upstream {
                 return;
             }
             tokio::time::sleep(ASK_AGAIN).await;
-        }
-    }
-
-    fn note_whether_up(&self, up: bool) {
-        let mut pool = self.pool();
-        if up {
-            pool.down_since = None;
-        } else if pool.down_since.is_none() {
-            pool.down_since = Some(Instant::now());
         }
     }
 

@@ -121,3 +121,12 @@ fn names_are_what_the_server_lists() {
         assert_eq!(full_name(name), full);
     }
 }
+
+#[test]
+fn a_span_that_could_not_be_reckoned_with_is_refused_where_it_stands() {
+    for name in ["affinity_s", "ageing_s", "head_s", "body_silence_s", "hold_at_most_s", "unreachable_s", "drain_s"] {
+        let failure = read(&format!("[gateway]\n{name} = 9223372036854775807\n")).unwrap_err();
+        assert!(failure.message.contains("30 days") && failure.message.contains(":2"), "{name}: {}", failure.message);
+    }
+    assert!(read("[gateway]\nbody_silence_s = 2592000\n").is_ok());
+}
