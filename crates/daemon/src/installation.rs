@@ -7,6 +7,7 @@ use crate::translation::found_owner;
 use crate::{Place, failure_of};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
+use stablehand_engine::Known;
 use stablehand_engine::owner::ownership;
 use stablehand_engine::setting::Name;
 use stablehand_engine::takeover::Mode;
@@ -144,7 +145,7 @@ pub async fn uninstall(place: &Place, dry_run: bool) -> Result<Report, Failure> 
         return Ok(Report { steps, ..Report::default() });
     }
     let kept = stablehand_platform::linux::own_process::recorded(machine).is_some();
-    if gateway_service::pid(machine).await.is_some() {
+    if gateway_service::pid(machine).await != Known::Is(None) {
         gateway_service::stop(machine).await.map_err(|failure| failure_of(&failure))?;
     }
     carry_out(machine, &changes).await.map_err(|failure| failure_of(&failure))?;

@@ -125,7 +125,8 @@ struct Surveyed {
     home: u16,
     wanted: Option<u16>,
     /// Who listens on the server's own port.
-    at_home: Vec<Listener>,
+    /// `None` where that could not be read.
+    at_home: Option<Vec<Listener>>,
 }
 
 /// What the session held, for which server and names it was asked, and when.
@@ -239,7 +240,8 @@ impl Looker {
         }
         let seat = Seat { home, moved: wanted, written: owner.is_some_and(|owner| self.is_address_written(owner)) };
         let answers = matches!(answer, Answer::Version(_));
-        let front = Front { at: began, ..self.front(configuration, &survey, owner, seat, answers, &at_home).await };
+        let front =
+            Front { at: began, ..self.front(configuration, &survey, owner, seat, answers, at_home.as_deref()).await };
         let runners = self.runners(&survey, matches!(answer, Answer::Version(_))).await;
         Seen {
             look: Look {
@@ -269,14 +271,15 @@ impl Looker {
         let home = self.port;
         let ports = self.seating.ports();
         let mut survey = self.surveyor.lock().await.survey(home).await;
-        let at_home = survey.listeners.known().cloned().unwrap_or_default();
+        let at_home = survey.listeners.known().cloned();
         let Some(moved) = ports.wanted.or(ports.last).filter(|moved| *moved != home) else {
             let survey = self.survey_of_told(configuration, survey).await;
             return Surveyed { survey, home: self.port, wanted: None, at_home };
         };
         let at_moved = self.surveyor.lock().await.listeners(moved).await;
         let there = at_moved.known().is_some_and(|listeners| a_server_listens(&survey, listeners));
-        if there || (!a_server_listens(&survey, &at_home) && ports.wanted == Some(moved)) {
+        if there || (!a_server_listens(&survey, at_home.as_deref().unwrap_or_default()) && ports.wanted == Some(moved))
+        {
             self.port = moved;
             survey.port = moved;
             survey.listeners = at_moved;
@@ -322,7 +325,7 @@ impl Looker {
         owner: Option<&Owner>,
         seat: Seat,
         answers: bool,
-        at_home: &[Listener],
+        at_home: Option<&[Listener]>,
     ) -> Front {
         let here = survey.listeners.known().is_some_and(|listeners| a_server_listens(survey, listeners));
         let place = match (here, self.port == seat.home) {
@@ -332,8 +335,9 @@ impl Looker {
         };
         let gateway = stablehand_platform::gateway_service::pid(&self.machine).await;
         let door = match gateway {
-            None => Door::Shut,
-            Some(pid) => self.door(configuration, seat.home, pid, at_home).await,
+            Known::Is(None) => Door::Shut,
+            Known::Is(Some(pid)) => self.door(configuration, seat.home, pid, at_home).await,
+            Known::Unknown(_) => Door::Unknown,
         };
         let astray = place == Place::Nowhere && seat.moved.is_some() && self.is_astray(survey, owner, seat);
         Front {
@@ -341,7 +345,7 @@ impl Looker {
             home: seat.home,
             place,
             addresses: if place == Place::Home {
-                at_home.iter().map(|listener| listener.address.clone()).collect()
+                at_home.unwrap_or_default().iter().map(|listener| listener.address.clone()).collect()
             } else {
                 Vec::new()
             },
@@ -362,27 +366,30 @@ impl Looker {
                 | None => Known::Is(false),
             },
             door,
-            gateway,
+            gateway: gateway.known().copied().flatten(),
         }
     }
 
-    async fn door(&mut self, configuration: &Configuration, home: u16, pid: u32, at_home: &[Listener]) -> Door {
+    async fn door(&mut self, configuration: &Configuration, home: u16, pid: u32, at_home: Option<&[Listener]>) -> Door {
         let holds = |listeners: &[Listener]| {
             listeners.iter().any(|one| one.process.known().is_some_and(|process| process.pid == pid))
         };
-        if holds(at_home) {
+        if at_home.is_some_and(holds) {
             return Door::Home;
         }
         // Where nobody says otherwise it listens on the next port.
         let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, home.wrapping_add(1)));
         let listed = &configuration.gateway.listen;
         let listed = if listed.is_empty() { std::slice::from_ref(&usual) } else { listed.as_slice() };
+        let mut unread = at_home.is_none();
         for port in listed.iter().map(SocketAddr::port).filter(|port| *port != home) {
-            if self.surveyor.lock().await.listeners(port).await.known().is_some_and(|listeners| holds(listeners)) {
-                return Door::Beside;
+            match self.surveyor.lock().await.listeners(port).await {
+                Known::Is(listeners) if holds(&listeners) => return Door::Beside,
+                Known::Is(_) => {}
+                Known::Unknown(_) => unread = true,
             }
         }
-        Door::Leaving
+        if unread { Door::Unknown } else { Door::Leaving }
     }
 
     /// Whether whoever starts the server runs, and was started without the moved address.

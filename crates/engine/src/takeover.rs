@@ -80,6 +80,8 @@ pub enum Door {
     Beside,
     /// It serves the requests that it has, and listens nowhere.
     Leaving,
+    /// It could not be told; a gateway that may be in good order is not started anew for that.
+    Unknown,
 }
 
 /// What is seen.
@@ -218,8 +220,11 @@ pub const DOWN_LONGEST: Duration = Duration::from_secs(30);
 pub const OPENS_ALLOWED: usize = 5;
 /// The span within which starts of the gateway are counted.
 pub const OPENS_WINDOW: Duration = Duration::from_secs(600);
-/// How often the way back is tried for one wish.
-const BACKS_ALLOWED: u32 = 2;
+/// How often each thing on the way back is tried within [`TRIES_WINDOW`]. Then there is a pause, and not an end: as long as
+/// nobody has Ollama's own port, clients find nobody.
+const TRIES_ALLOWED: usize = 2;
+/// The span within which those are counted.
+const TRIES_WINDOW: Duration = Duration::from_secs(300);
 
 /// The machine. One task owns it.
 #[derive(Debug)]
@@ -228,7 +233,8 @@ pub struct Takeover {
     aside: Option<Hindrance>,
     /// Since the server was seen at its moved port last.
     moves: u32,
-    backs: u32,
+    leaves: VecDeque<Awake>,
+    backs: VecDeque<Awake>,
     opens: VecDeque<Awake>,
     /// A restart of ours was begun and no server has been seen since.
     owes_start: bool,
@@ -245,7 +251,8 @@ impl Takeover {
             mode,
             aside: None,
             moves: 0,
-            backs: 0,
+            leaves: VecDeque::new(),
+            backs: VecDeque::new(),
             opens: VecDeque::new(),
             owes_start: false,
             down_since: None,
@@ -306,7 +313,7 @@ impl Takeover {
         }
         match (self.mode, &self.aside) {
             (Mode::Beside, _) => self.beside(now, found),
-            (Mode::Off | Mode::Takeover, _) => self.out(found),
+            (Mode::Off | Mode::Takeover, _) => self.out(now, found),
         }
     }
 
@@ -346,13 +353,16 @@ impl Takeover {
                 self.spent = None;
                 Next::Rest
             }
+            (Place::Moved, Door::Unknown) => Next::Wait,
             (Place::Moved, Door::Home | Door::Shut | Door::Beside | Door::Leaving) => {
                 self.moves = 0;
                 self.spent = None;
                 self.open(now)
             }
-            (Place::Home, Door::Home | Door::Shut | Door::Beside | Door::Leaving) => self.move_once(found),
-            (Place::Nowhere, Door::Home | Door::Shut | Door::Beside | Door::Leaving) => {
+            (Place::Home, Door::Home | Door::Shut | Door::Beside | Door::Leaving | Door::Unknown) => {
+                self.move_once(found)
+            }
+            (Place::Nowhere, Door::Home | Door::Shut | Door::Beside | Door::Leaving | Door::Unknown) => {
                 if found.astray || self.owes_start { self.move_once(found) } else { Next::Rest }
             }
         }
@@ -381,12 +391,10 @@ impl Takeover {
 
     fn beside(&mut self, now: Awake, found: &Found) -> Next {
         match (found.place, found.door) {
-            (_, Door::Home) => Next::Do(Act::Leave),
-            (Place::Moved, Door::Shut | Door::Beside | Door::Leaving) => self.back(),
-            (Place::Home | Place::Nowhere, Door::Beside) if !found.sick => {
-                self.backs = 0;
-                Next::Rest
-            }
+            (_, Door::Home) => self.leave(now),
+            (Place::Moved, Door::Shut | Door::Beside | Door::Leaving | Door::Unknown) => self.back(now),
+            (Place::Home | Place::Nowhere, Door::Unknown) => Next::Wait,
+            (Place::Home | Place::Nowhere, Door::Beside) if !found.sick => Next::Rest,
             (Place::Home | Place::Nowhere, Door::Beside | Door::Shut | Door::Leaving) => {
                 if self.aside.is_some() {
                     return Next::Rest;
@@ -396,28 +404,34 @@ impl Takeover {
         }
     }
 
-    fn out(&mut self, found: &Found) -> Next {
+    fn out(&mut self, now: Awake, found: &Found) -> Next {
         match (found.place, found.door) {
-            (_, Door::Home | Door::Beside) => Next::Do(Act::Leave),
-            (Place::Moved, Door::Shut | Door::Leaving) => self.back(),
-            (Place::Nowhere, Door::Shut | Door::Leaving) if self.owes_start => self.back(),
+            (_, Door::Home | Door::Beside) => self.leave(now),
+            // Whoever cannot be looked at may hold the port, and can be told all the same.
+            (Place::Moved, Door::Unknown) if self.leaves.is_empty() => self.leave(now),
+            (Place::Moved, Door::Shut | Door::Leaving | Door::Unknown) => self.back(now),
+            (Place::Nowhere, Door::Shut | Door::Leaving | Door::Unknown) if self.owes_start => self.back(now),
             (Place::Home | Place::Nowhere, Door::Leaving) => Next::Do(Act::Shut),
-            (Place::Home, Door::Shut) => {
-                self.backs = 0;
-                Next::Rest
-            }
-            (Place::Nowhere, Door::Shut) => Next::Rest,
+            (Place::Home | Place::Nowhere, Door::Shut | Door::Unknown) => Next::Rest,
         }
     }
 
-    fn back(&mut self) -> Next {
-        if self.backs >= BACKS_ALLOWED {
-            return Next::Rest;
-        }
-        self.backs += 1;
-        self.owes_start = true;
-        Next::Do(Act::MoveBack)
+    fn leave(&mut self, now: Awake) -> Next {
+        once_more(&mut self.leaves, now).map_or(Next::Rest, |()| Next::Do(Act::Leave))
     }
+
+    fn back(&mut self, now: Awake) -> Next {
+        once_more(&mut self.backs, now).map_or(Next::Rest, |()| {
+            self.owes_start = true;
+            Next::Do(Act::MoveBack)
+        })
+    }
+}
+
+/// Counts one more try, unless there were enough of late.
+fn once_more(tries: &mut VecDeque<Awake>, now: Awake) -> Option<()> {
+    tries.retain(|at| now.since(*at) <= TRIES_WINDOW);
+    (tries.len() < TRIES_ALLOWED).then(|| tries.push_back(now))
 }
 
 /// What forbids to take Ollama's place, as far as it is seen.
@@ -492,7 +506,8 @@ pub fn half_done(mode: Mode, place: Place, door: Door) -> Option<&'static str> {
         }
         (Mode::Takeover, Place::Moved, Door::Home)
         | (Mode::Takeover, Place::Home | Place::Nowhere, Door::Shut | Door::Beside | Door::Leaving)
-        | (Mode::Off | Mode::Beside, Place::Home | Place::Nowhere, Door::Shut | Door::Beside | Door::Leaving) => None,
+        | (Mode::Off | Mode::Beside, Place::Home | Place::Nowhere, Door::Shut | Door::Beside | Door::Leaving)
+        | (_, _, Door::Unknown) => None,
     }
 }
 

@@ -15,6 +15,7 @@ use crate::paths::stablehand_files;
 use crate::{processes, signal};
 use plist::Value;
 use serde::{Deserialize, Serialize};
+use stablehand_engine::Known;
 use stablehand_engine::owner::Scope;
 use stablehand_engine::plan::{Again, StepFailure};
 use stablehand_engine::process::Identity;
@@ -100,15 +101,18 @@ pub async fn stop(machine: &Machine) -> Result<String, StepFailure> {
     }
 }
 
-/// Pid of the gateway while it runs, as its keeper tells; `None` also where that cannot be told.
-pub async fn pid(machine: &Machine) -> Option<u32> {
-    match keeper(machine) {
-        Keeper::Launchd if !plist_of(machine, LABEL).exists() => None,
-        Keeper::Launchd => job::look(machine, LABEL).await.ok().flatten()?.pid,
-        Keeper::Systemd if !unit_path(machine).exists() => None,
-        Keeper::Systemd => systemctl::show_one(machine, Scope::User, UNIT).await.ok()?.main_pid,
-        Keeper::Ourselves => recorded(machine).filter(|id| processes::is_alive(*id)).map(|id| id.pid),
-    }
+/// Pid of the gateway while it runs, as its keeper tells.
+pub async fn pid(machine: &Machine) -> Known<Option<u32>> {
+    let told = match keeper(machine) {
+        Keeper::Launchd if !plist_of(machine, LABEL).exists() => Ok(None),
+        Keeper::Launchd => job::look(machine, LABEL).await.map(|job| job.and_then(|job| job.pid)),
+        Keeper::Systemd if !unit_path(machine).exists() => Ok(None),
+        Keeper::Systemd => systemctl::show(machine, Scope::User, &[UNIT])
+            .await
+            .map(|units| units.first().and_then(|unit| unit.main_pid)),
+        Keeper::Ourselves => Ok(recorded(machine).filter(|id| processes::is_alive(*id)).map(|id| id.pid)),
+    };
+    told.map_or_else(|failure| Known::unknown(failure.message), Known::Is)
 }
 
 /// What takes the service's files away; its process is ended first, see [`stop`].
@@ -225,9 +229,9 @@ mod tests {
 case \"$1\" in print) [ -f \"$here/kicked\" ] || { echo 'Could not find service' >&2; exit 113; }
 printf 'x = {\\n\\tstate = running\\n\\tpid = 7\\n}\\n';; kickstart) : > \"$here/kicked\";; bootout) exit 3;; esac";
         fake_command(&machine, "bin/launchctl", script);
-        assert_eq!(pid(&machine).await, None);
+        assert_eq!(pid(&machine).await, Known::Is(None));
         start(&machine, Path::new("/opt/stablehand")).await.unwrap();
-        assert_eq!(pid(&machine).await, Some(7));
+        assert_eq!(pid(&machine).await, Known::Is(Some(7)));
         let list = PropertyList::look(&plist_of(&machine, LABEL)).unwrap().unwrap();
         assert_eq!(list.arguments(), ["/opt/stablehand", "serve", "--gateway"]);
         assert!(!list.keeps_alive(), "the daemon says when");
@@ -248,7 +252,7 @@ printf 'x = {\\n\\tstate = running\\n\\tpid = 7\\n}\\n';; kickstart) : > \"$here
             &format!("Id={UNIT}\nLoadState=loaded\nActiveState=active\nSubState=running\nMainPID=5\n"),
         );
         assert_eq!(start(machine, Path::new("/opt/stablehand")).await.unwrap(), format!("{UNIT} runs, pid 5"));
-        assert_eq!(pid(machine).await, Some(5));
+        assert_eq!(pid(machine).await, Known::Is(Some(5)));
         let text = std::fs::read_to_string(unit_path(machine)).unwrap();
         assert!(text.contains("\nExecStart=/opt/stablehand serve --gateway\n"), "{text}");
         assert!(!player.calls().iter().any(|call| call.contains("enable")), "{:?}", player.calls());

@@ -105,7 +105,7 @@ fn publish(view: &watch::Sender<View>, new: View) {
 /// Where clients of this machine reach the gateway, while it listens.
 pub fn reached_at(seen: &Seen, configuration: &Configuration) -> Option<SocketAddr> {
     match seen.front.door {
-        Door::Shut | Door::Leaving => None,
+        Door::Shut | Door::Leaving | Door::Unknown => None,
         Door::Home | Door::Beside => Some(listening_at(seen.front.home, configuration)),
     }
 }

@@ -10,6 +10,7 @@ use crate::gateway::seating::Seating;
 use crate::gateway::view::{View, listening_at};
 use crate::looking::{Front, Seen};
 use crate::translation;
+use stablehand_engine::Known;
 use stablehand_engine::alert::{Alert, AlertKind};
 use stablehand_engine::owner::Ownership;
 use stablehand_engine::plan::{Goal, Seat, plan};
@@ -611,6 +612,7 @@ pub(super) fn shown(placing: &Placing, configuration: &Configuration, seen: &See
     let at = listening_at(front.home, configuration);
     let (state, words) = match (mode, front.door, front.place) {
         (Mode::Off, Door::Shut, Place::Home | Place::Nowhere) => ("off", "the gateway is off".to_owned()),
+        (_, Door::Unknown, _) => ("unknown", "it could not be told what the gateway does".to_owned()),
         (_, Door::Leaving, _) => ("leaving", "the gateway takes nothing new and answers what waits in it".to_owned()),
         (Mode::Beside, Door::Beside, Place::Home | Place::Nowhere) => {
             ("beside", format!("the gateway stands beside Ollama, at {at}"))
@@ -635,8 +637,8 @@ pub(super) fn shown(placing: &Placing, configuration: &Configuration, seen: &See
         listen: listens.then(|| format!("http://{at}")),
         upstream: listens.then(|| format!("http://{}", seen.address)),
         healthy: match &view.healthy {
-            stablehand_engine::Known::Is(healthy) => protocol::Known::Is(*healthy),
-            stablehand_engine::Known::Unknown(reason) => protocol::Known::unknown(reason.clone()),
+            Known::Is(healthy) => protocol::Known::Is(*healthy),
+            Known::Unknown(reason) => protocol::Known::unknown(reason.clone()),
         },
         pid: front.gateway,
         aside: placing.aside(),
@@ -717,7 +719,7 @@ async fn open(machine: &Machine, front: SocketAddr) -> Result<String, Failure> {
                 ));
             }
             Err(_) => {
-                if gateway_service::pid(machine).await.is_none() {
+                if gateway_service::pid(machine).await == Known::Is(None) {
                     return Err(Failure::new(
                         "gateway-ended",
                         "the gateway was started and ended at once",

@@ -239,6 +239,7 @@ impl Observer {
         let clients = match seen.front.door {
             Door::Home => without_ourselves(self.fronts.look(seen.front.home)),
             Door::Shut | Door::Beside | Door::Leaving => Known::Is(Vec::new()),
+            Door::Unknown => Known::unknown("it could not be told what the gateway does"),
         };
         let connected = match (around, clients) {
             (Known::Is(around), Known::Is(clients)) => Known::Is(clients.into_iter().chain(around).collect()),
