@@ -178,7 +178,10 @@ pub async fn run(
             }
             Ok(()) = links.standing.changed() => supervision.alerts.watched(&links.standing.borrow_and_update()),
             Ok(()) = links.watched.changed() => supervision.publish(),
-            Ok(()) = links.versions.changed() => supervision.publish(),
+            Ok(()) = links.versions.changed() => {
+                supervision.note_versions();
+                supervision.publish();
+            }
             Some(charge) = links.charges.recv() => supervision.charge(charge).await,
             Ok(()) = links.gateway.changed() => {
                 supervision.consider().await;
@@ -489,6 +492,18 @@ impl Supervision {
         match translation::rivalry(&seen.look.ownership) {
             Some(message) => self.alert(Alert::new(AlertKind::Contested, message, "stablehand doctor")),
             None => self.alerts.over(AlertKind::Contested),
+        }
+    }
+
+    /// A version that is out is no news any more once it is in place, or is not wanted.
+    fn note_versions(&mut self) {
+        let waits = self
+            .versions
+            .borrow()
+            .as_ref()
+            .is_some_and(|versions| versions.newer == protocol::Known::Is(true) && versions.pin.is_none());
+        if !waits {
+            self.alerts.over(AlertKind::NewVersion);
         }
     }
 

@@ -42,6 +42,7 @@ use stablehand_engine::upgrade::journal::{Ending as Ended, Record};
 use stablehand_engine::upgrade::order::{Goal, Order};
 use stablehand_engine::upgrade::plan::{Ask, Plan, plan, plan_rollback};
 use stablehand_engine::upgrade::resume::{Course, Presence, Resume, Turn, resume};
+use stablehand_engine::upgrade::speed::is_slower;
 use stablehand_ollama::client::Generation;
 use stablehand_platform::disk::Disk;
 use stablehand_platform::exchange::Exchange;
@@ -872,24 +873,28 @@ async fn measured(life: &ServersLife) -> Option<(String, Generation)> {
 }
 
 fn compared(before: (String, Generation), after: Option<(String, Generation)>) -> protocol::Measured {
-    let speed = |generation: &Generation| match generation.millitokens_per_s() {
-        Known::Is(speed) => protocol::Known::Is(speed),
-        Known::Unknown(reason) => protocol::Known::unknown(reason),
-    };
     let (model, before) = before;
     let after = after.filter(|(other, _)| *other == model).map(|(_, after)| after);
-    let without = || protocol::Known::unknown("the new version was not measured");
+    let without = "the new version was not measured";
+    let speed_before = before.millitokens_per_s();
+    let speed_after = after.as_ref().map_or_else(|| Known::unknown(without), Generation::millitokens_per_s);
+    let load_ms = |generation: &Generation| protocol::Known::Is(generation.load_ns / 1_000_000);
     protocol::Measured {
         model,
-        before_millitokens_per_s: speed(&before),
-        after_millitokens_per_s: after.as_ref().map_or_else(without, speed),
-        before_load_ms: protocol::Known::Is(before.load_ns / 1_000_000),
-        after_load_ms: after.as_ref().map_or_else(without, |after| protocol::Known::Is(after.load_ns / 1_000_000)),
+        slower: is_slower(&speed_before, &speed_after),
+        before_millitokens_per_s: shown(speed_before),
+        after_millitokens_per_s: shown(speed_after),
+        before_load_ms: load_ms(&before),
+        after_load_ms: after.as_ref().map_or_else(|| protocol::Known::unknown(without), load_ms),
     }
 }
 
-/// A release that is slower by more than this is worth a word.
-const SLOWER_PERCENT: u64 = 10;
+fn shown(speed: Known<u64>) -> protocol::Known<u64> {
+    match speed {
+        Known::Is(speed) => protocol::Known::Is(speed),
+        Known::Unknown(reason) => protocol::Known::unknown(reason),
+    }
+}
 
 fn speed_in_words(measured: &protocol::Measured) -> String {
     let (protocol::Known::Is(before), protocol::Known::Is(after)) =
@@ -899,11 +904,7 @@ fn speed_in_words(measured: &protocol::Measured) -> String {
     };
     let whole = |milli: u64| format!("{}.{}", milli / 1000, milli % 1000 / 100);
     let compared = format!("{}: {} tokens/s before, {} now", measured.model, whole(*before), whole(*after));
-    if after.saturating_mul(100) < before.saturating_mul(100 - SLOWER_PERCENT) {
-        format!("{compared}: slower; `stablehand rollback` goes back")
-    } else {
-        compared
-    }
+    if measured.slower { format!("{compared}: slower; `stablehand rollback` goes back") } else { compared }
 }
 
 /// In a simulated machine a file can order the daemon's death at a record of the journal, so that a test can cut an

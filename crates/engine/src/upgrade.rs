@@ -30,6 +30,7 @@ pub mod order;
 pub mod plan;
 pub mod refusal;
 pub mod resume;
+pub mod speed;
 
 /// Words for a person, with a code for programs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -121,4 +121,6 @@ pub struct Measured {
     pub before_load_ms: Known<u64>,
     /// Time to load the model after.
     pub after_load_ms: Known<u64>,
+    /// The version after is so much slower that going back is worth a thought.
+    pub slower: bool,
 }

@@ -462,7 +462,11 @@ before_load_ms: Known<number>,
 /**
  * Time to load the model after.
  */
-after_load_ms: Known<number>, };
+after_load_ms: Known<number>, 
+/**
+ * The version after is so much slower that going back is worth a thought.
+ */
+slower: boolean, };
 
 /**
  * Memory of the machine.

@@ -61,8 +61,6 @@ export interface Kept {
 
 /** A result stays in front for so long. */
 const FRESH_S = 3600;
-/** A version that is slower by less is as fast. */
-const SLOWER = 0.1;
 
 export function versionsCard(
   snapshot: Snapshot,
@@ -248,7 +246,7 @@ function comparedOf(last: UpgradeEnd, speech: Speech): string[] {
     if (load_before !== undefined && load_after !== undefined)
       line += ` · ${say('versions.load', { before: seconds(load_before), after: seconds(load_after) })}`;
     words.push(line);
-    if (before > 0 && after < before * (1 - SLOWER))
+    if (measured.slower)
       words.push(say('versions.speed.slower', { to: last.to, percent: speech.percent(1 - after / before) }));
   }
   return words;

@@ -44,7 +44,6 @@ pub(super) fn is_needed(deed: Deed, order: &Order) -> bool {
             | Deed::CheckVersion
             | Deed::CheckSignature
             | Deed::ClearQuarantine
-            | Deed::Hold
             | Deed::Stop
             | Deed::SetUpdaterAside
             | Deed::CopyDatabase
@@ -56,7 +55,6 @@ pub(super) fn is_needed(deed: Deed, order: &Order) -> bool {
             | Deed::ClearInPlace
             | Deed::Start
             | Deed::Prove
-            | Deed::Release
             | Deed::StopNew
             | Deed::MoveNewOut
             | Deed::MoveOldBack

@@ -103,8 +103,6 @@ impl<L: Life> Works for Hand<L> {
             Deed::Start | Deed::StartOld => self.life.start().await.map_err(Fault::Server),
             Deed::Prove => self.life.prove(order, &order.to).await.map_err(Fault::NotProved),
             Deed::ProveOld => self.life.prove(order, &order.from).await.map_err(Fault::NotProved),
-            // Requests are held exactly while no server is ready: by whoever stops and starts it.
-            Deed::Hold | Deed::Release => Ok(String::new()),
             Deed::SetUpdaterAside
             | Deed::CopyDatabase
             | Deed::UseOldDatabase
@@ -296,14 +294,12 @@ impl Files {
             | Deed::CheckSignature
             | Deed::ClearQuarantine
             | Deed::KeepCopy
-            | Deed::Hold
             | Deed::Stop
             | Deed::Brew
             | Deed::CheckInPlace
             | Deed::ClearInPlace
             | Deed::Start
             | Deed::Prove
-            | Deed::Release
             | Deed::StopNew
             | Deed::StartOld
             | Deed::ProveOld => return None,

@@ -184,7 +184,6 @@ pub(super) async fn find(
         pin: beside.upgrades.pin,
         database: database_of(machine, install),
         // The supervision holds requests by itself while no server is ready.
-        gateway: false,
         port: owner.map_or(beside.seat.home, |owner| beside.seat.port(owner)),
         kept: there.kept.into_iter().map(with_schema).collect(),
         installed: there.installed,

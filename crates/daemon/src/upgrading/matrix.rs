@@ -191,7 +191,6 @@ impl Mac {
                 schema: database::schema(&self.database()),
             }),
             folders,
-            gateway: false,
             port: 41873,
         }
     }

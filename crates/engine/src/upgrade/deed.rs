@@ -78,8 +78,6 @@ deeds! {
     ClearQuarantine "clear-quarantine" Preparing 300,
     /// Copy the old version into its slot, while it still runs.
     KeepCopy "keep-copy" Preparing 1_800,
-    /// Hold new requests in the gateway.
-    Hold "hold" Switching 10,
     /// Stop app, server and runners through their owner, and wait for the port.
     Stop "stop" Switching 190,
     /// Take what the built-in updater left out of its way.
@@ -104,8 +102,6 @@ deeds! {
     Start "start" Proving 130,
     /// Version, settings, command line, and one real generation.
     Prove "prove" Proving 300,
-    /// Let the held requests through.
-    Release "release" Settling 10,
     /// Write down what is kept, and remove what is not.
     Commit "commit" Settling 600,
     /// Stop the version that is given up.
@@ -155,7 +151,6 @@ impl Deed {
                 Switch::Renames | Switch::Cask { .. } | Switch::Formula => &[Self::Tidy],
             },
             Self::KeepCopy => &[Self::DropCopy],
-            Self::Hold => &[Self::Release],
             Self::Stop => &[Self::StartOld],
             Self::SetUpdaterAside => &[Self::PutUpdaterBack],
             Self::CopyDatabase => &[Self::DropDatabaseCopy],
@@ -181,7 +176,6 @@ impl Deed {
             | Self::CheckInPlace
             | Self::ClearInPlace
             | Self::Prove
-            | Self::Release
             | Self::Commit
             | Self::StopNew
             | Self::MoveNewOut
@@ -211,7 +205,6 @@ impl Deed {
             | Self::CheckSignature
             | Self::ClearQuarantine
             | Self::KeepCopy
-            | Self::Hold
             | Self::Stop
             | Self::SetUpdaterAside
             | Self::CopyDatabase
@@ -225,8 +218,7 @@ impl Deed {
             | Self::Start
             | Self::Prove => WhenFailed::TurnBack,
             // The server's app is in its place and runs: what is left is a matter of tidiness, or of words.
-            Self::Release
-            | Self::Commit
+            Self::Commit
             | Self::PutUpdaterBack
             | Self::StartOld
             | Self::ProveOld
@@ -287,7 +279,6 @@ impl fmt::Display for Step<'_> {
             }
             Deed::ClearQuarantine => write!(out, "clear com.apple.quarantine on {new}, and prove that it is gone"),
             Deed::KeepCopy => write!(out, "copy {from} to {old}"),
-            Deed::Hold => write!(out, "hold new requests"),
             Deed::Stop => {
                 write!(out, "stop Ollama through {}, wait until port {} is free", order.owner, order.port)
             }
@@ -318,7 +309,6 @@ impl fmt::Display for Step<'_> {
             Deed::ClearInPlace => write!(out, "clear com.apple.quarantine on {place}, and prove that it is gone"),
             Deed::Start => write!(out, "start {to} through {}", order.owner),
             Deed::Prove => write!(out, "prove {to}: version, settings in force, command line, one generation"),
-            Deed::Release => write!(out, "let requests through"),
             Deed::Commit => {
                 write!(out, "commit")?;
                 if order.switch != Switch::Formula && !order.remove.contains(&order.slots.old) {

@@ -243,8 +243,6 @@ pub struct Found {
     pub folders: Folders,
     /// The app's database, where there is an app that has one.
     pub database: Option<Database>,
-    /// Whether a gateway stands in front, which can hold requests.
-    pub gateway: bool,
     /// The server's port.
     pub port: u16,
 }

@@ -155,7 +155,7 @@ pub fn plan(found: &Found, wanted: &Wanted, ask: &Ask) -> Result<Plan, Refusal> 
         Switch::Formula => deeds.push(Deed::BrewFetch),
     }
     deeds.extend(adopts.then_some(Deed::KeepCopy));
-    Ok(finish(found, order, deeds))
+    Ok(finish(order, deeds))
 }
 
 /// Plans a rollback to a version that was kept: the one named, or the one that was in use last.
@@ -207,7 +207,7 @@ pub fn plan_rollback(found: &Found, asked: Option<&str>, ask: &Ask) -> Result<Pl
         Switch::Link => vec![Deed::CheckVersion],
     };
     deeds.extend(adopts.then_some(Deed::KeepCopy));
-    Ok(finish(found, order, deeds))
+    Ok(finish(order, deeds))
 }
 
 fn database_of_rollback(
@@ -304,8 +304,7 @@ fn order(found: &Found, install: &Install, ask: &Ask, parts: Parts<'_>, leaving:
 }
 
 /// Appends what is the same for everybody: from the stop to the commit.
-fn finish(found: &Found, order: Order, mut deeds: Vec<Deed>) -> Plan {
-    deeds.extend(found.gateway.then_some(Deed::Hold));
+fn finish(order: Order, mut deeds: Vec<Deed>) -> Plan {
     deeds.push(Deed::Stop);
     deeds.extend((!order.aside.is_empty()).then_some(Deed::SetUpdaterAside));
     if let Some(database) = &order.database {
@@ -319,7 +318,6 @@ fn finish(found: &Found, order: Order, mut deeds: Vec<Deed>) -> Plan {
         Switch::Formula => deeds.push(Deed::Brew),
     }
     deeds.extend([Deed::Start, Deed::Prove]);
-    deeds.extend(found.gateway.then_some(Deed::Release));
     deeds.push(Deed::Commit);
     Plan { order, deeds }
 }

@@ -200,7 +200,6 @@ fn back(switch: &Switch, taken: bool) -> &'static [Deed] {
 fn finish(journal: &Journal, deeds: &[Deed]) -> Resume {
     let order = &journal.order;
     let mut deeds = deeds.to_vec();
-    deeds.extend(journal.may_have(Deed::Hold).then_some(Deed::Release));
     deeds.push(Deed::Commit);
     let message =
         format!("the {} to {} was cut off when {} was in its place; it is finished", word(order), order.to, order.to);
@@ -240,7 +239,6 @@ fn undo(journal: &Journal, seen: &Seen, moves: &[Deed]) -> Resume {
     if journal.may_have(Deed::Stop) {
         deeds.extend([Deed::StartOld, Deed::ProveOld]);
     }
-    deeds.extend(journal.may_have(Deed::Hold).then_some(Deed::Release));
     let linked = journal.may_have(Deed::SwitchLink);
     deeds.extend((linked && !order.replaced.is_empty()).then_some(Deed::DropReplaced));
     let copied = journal.may_have(Deed::KeepCopy);
@@ -286,7 +284,6 @@ fn no_way_back(journal: &Journal) -> Resume {
 
 fn leave(journal: &Journal, drop_new: bool, words: Words) -> Resume {
     let mut deeds = vec![];
-    deeds.extend(journal.may_have(Deed::Hold).then_some(Deed::Release));
     deeds.extend(drop_new.then_some(Deed::DropNew));
     deeds.push(Deed::Tidy);
     course(journal, Turn::Leave, deeds, words)

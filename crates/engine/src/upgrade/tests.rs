@@ -63,7 +63,6 @@ fn app() -> Found {
         pin: None,
         folders: Folders { work: "/data/upgrades".into(), kept: "/data/kept".into() },
         database: Some(Database { at: "/app/db.sqlite".into(), size_bytes: 4_000_000, schema: Known::Is(FORM_FROM) }),
-        gateway: true,
         port: 11434,
     }
 }

@@ -31,7 +31,6 @@ pub(super) enum Change {
     Remove(PathBuf),
     Move(PathBuf, PathBuf),
     Serve(Option<String>),
-    Hold(bool),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +38,6 @@ pub(super) struct Disk {
     pub names: BTreeMap<PathBuf, Thing>,
     /// Version of the server that runs.
     pub server: Option<String>,
-    /// Whether requests are held.
-    pub held: bool,
     /// The form that the newer app brings the database into.
     newer_form: Schema,
 }
@@ -83,7 +80,7 @@ impl Disk {
             (Goal::Rollback, Some(database)) => *database.schema.known().unwrap(),
             (Goal::Upgrade | Goal::Rollback, _) => FORM_TO,
         };
-        Self { names, server: Some(order.from.clone()), held: false, newer_form }
+        Self { names, server: Some(order.from.clone()), newer_form }
     }
 
     pub fn apply(&mut self, change: &Change) {
@@ -103,7 +100,6 @@ impl Disk {
                 }
             }
             Change::Serve(server) => self.server.clone_from(server),
-            Change::Hold(held) => self.held = *held,
         }
     }
 
@@ -190,8 +186,6 @@ impl Disk {
             }
             Deed::Unpack => written(&slots.new, version(&order.to)),
             Deed::KeepCopy => written(&slots.old, version(&order.from)),
-            Deed::Hold => vec![Change::Hold(true)],
-            Deed::Release => vec![Change::Hold(false)],
             Deed::Stop | Deed::StopNew => vec![Change::Serve(None)],
             Deed::SetUpdaterAside => order
                 .aside

@@ -171,7 +171,7 @@ fn a_database_that_is_back_is_not_put_back_again_over_what_was_made_since() {
 
 /// The journal after these deeds.
 fn records(found: &Found, deeds: &[Deed]) -> Vec<Record> {
-    let order = plan(&Found { gateway: false, ..found.clone() }, &newer(), &ask()).unwrap().order;
+    let order = plan(found, &newer(), &ask()).unwrap().order;
     let done = deeds.iter().flat_map(|deed| [Record::Before(*deed), Record::After(*deed)]);
     std::iter::once(Record::Opened(Box::new(order))).chain(done).collect()
 }

@@ -15,7 +15,6 @@ unpack it to /data/upgrades/17/new/Ollama.app
 check seal, signer (team 3MU9H2V9Y9) and notarisation of /data/upgrades/17/new/Ollama.app
 check that it is 0.24.0
 clear com.apple.quarantine on /data/upgrades/17/new/Ollama.app, and prove that it is gone
-hold new requests
 stop Ollama through app, wait until port 11434 is free
 take the built-in updater's /cache/updates/a/Ollama-darwin.zip and /cache/backup/Ollama.app out of its way
 copy settings and chats (/app/db.sqlite) to /data/kept/0.22.1-17.sqlite
@@ -23,7 +22,6 @@ move /Applications/Ollama.app to /data/kept/0.22.1-17
 move /data/upgrades/17/new/Ollama.app to /Applications/Ollama.app, and sync its folder
 start 0.24.0 through app
 prove 0.24.0: version, settings in force, command line, one generation
-let requests through
 commit: keep 0.22.1 in /data/kept/0.22.1-17 for a rollback"
     );
 }
@@ -35,7 +33,6 @@ fn a_cask_is_left_to_homebrew_with_a_copy_beside_and_checked_where_it_lies() {
         printed(&plan),
         "let Homebrew download the cask ollama-app
 copy 0.22.1 to /data/kept/0.22.1-17
-hold new requests
 stop Ollama through app, wait until port 11434 is free
 take the built-in updater's /cache/updates/a/Ollama-darwin.zip and /cache/backup/Ollama.app out of its way
 copy settings and chats (/app/db.sqlite) to /data/kept/0.22.1-17.sqlite
@@ -44,14 +41,13 @@ check version, seal, signer (team 3MU9H2V9Y9) and notarisation of /Applications/
 clear com.apple.quarantine on /Applications/Ollama.app, and prove that it is gone
 start 0.24.0 through app
 prove 0.24.0: version, settings in force, command line, one generation
-let requests through
 commit: keep 0.22.1 in /data/kept/0.22.1-17 for a rollback"
     );
 }
 
 #[test]
 fn a_formula_is_left_to_homebrew_and_proved() {
-    let found = Found { gateway: false, ..formula() };
+    let found = formula();
     assert_eq!(
         printed(&plan(&found, &newer(), &ask()).unwrap()),
         "let Homebrew download the formula ollama
@@ -74,12 +70,10 @@ compare its SHA-256 with the release's
 unpack it to /data/kept/0.24.0-17
 check that it is 0.24.0
 copy 0.22.1 to /data/kept/0.22.1-17
-hold new requests
 stop Ollama through systemd, wait until port 11434 is free
 make /usr/local/bin/ollama a link to 0.24.0 in /data/kept/0.24.0-17, in one go
 start 0.24.0 through systemd
 prove 0.24.0: version, settings in force, command line, one generation
-let requests through
 commit: keep 0.22.1 in /data/kept/0.22.1-17 for a rollback, remove /usr/local/lib/ollama"
     );
 }
@@ -94,7 +88,6 @@ fn a_rollback_moves_the_kept_version_in_and_stays_on_it() {
         "check seal, signer (team 3MU9H2V9Y9) and notarisation of /data/kept/0.22.1-9
 check that it is 0.22.1
 clear com.apple.quarantine on /data/kept/0.22.1-9, and prove that it is gone
-hold new requests
 stop Ollama through app, wait until port 11434 is free
 take the built-in updater's /cache/updates/a/Ollama-darwin.zip and /cache/backup/Ollama.app out of its way
 copy settings and chats (/app/db.sqlite) to /data/kept/0.24.0-17.sqlite
@@ -102,7 +95,6 @@ move /Applications/Ollama.app to /data/kept/0.24.0-17
 move /data/kept/0.22.1-9 to /Applications/Ollama.app, and sync its folder
 start 0.22.1 through app
 prove 0.22.1: version, settings in force, command line, one generation
-let requests through
 commit: keep 0.24.0 in /data/kept/0.24.0-17 for a rollback, stay on 0.22.1 until `stablehand pin --off`, remove \
 /data/kept/0.22.1-9.sqlite"
     );
