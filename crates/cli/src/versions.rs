@@ -158,6 +158,7 @@ mod tests {
         Versions {
             installed: Known::Is("0.22.1".to_owned()),
             install: Known::Is(Some("app".to_owned())),
+            replaceable: true,
             latest: Some(Release {
                 version: "0.24.0".to_owned(),
                 published: Known::unknown("x"),

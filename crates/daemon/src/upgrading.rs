@@ -754,6 +754,9 @@ impl Upgrading {
         Versions {
             installed,
             install,
+            replaceable: there.install.known().is_some_and(|install| {
+                install.as_ref().is_some_and(stablehand_engine::upgrade::found::Install::is_replaceable)
+            }),
             latest,
             newer,
             checked_at: self.releases.checked_at().map(rfc3339),

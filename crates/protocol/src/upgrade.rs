@@ -11,6 +11,8 @@ pub struct Versions {
     pub installed: Known<String>,
     /// How it came there: `app`, `cask`, `formula`, `tarball`, `manual` or `container`; `null` when there is none.
     pub install: Known<Option<String>>,
+    /// Whether an upgrade can put another version in its place. Otherwise it says how that is done, and does nothing.
+    pub replaceable: bool,
     /// The newest release that suits, as of [`Self::checked_at`]; `null` before the first answer.
     pub latest: Option<Release>,
     /// Whether that one is newer than what is in place.

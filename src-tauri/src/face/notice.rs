@@ -62,7 +62,8 @@ fn new_version(snapshot: Option<&Snapshot>, alert: Option<&Alert>, simulated: bo
         measure: false,
         dry_run: false,
     };
-    let deed = Some(Deed { text: words.say("notice.upgrade"), ask: Ask::Request { request } });
+    let deed = Deed { text: words.say("notice.upgrade"), ask: Ask::Request { request } };
+    let deed = Some(deed).filter(|_| versions.replaceable);
     Some(Notice { summary: named(message, simulated, words), body, deed })
 }
 
@@ -106,6 +107,9 @@ mod tests {
         assert_eq!(deed.text, "Upgrade");
         let asked = serde_json::to_string(&deed.ask).unwrap();
         assert!(asked.contains(r#""verb":"upgrade","to":"0.24.0""#), "{asked}");
+        seen.versions = Some(Versions { replaceable: false, ..versions() });
+        let told = notice(Some(&seen), "new-version", false, &Words::of(Language::English));
+        assert_eq!((&*told.summary, told.deed), ("Ollama 0.24.0 is out", None), "it is for whoever installed it");
         // Somebody was faster.
         seen.versions = Some(Versions { running: Some(running("upgrade")), ..versions() });
         assert_eq!(notice(Some(&seen), "new-version", false, &Words::of(Language::English)).deed, None);

@@ -176,6 +176,7 @@ pub fn versions() -> Versions {
     Versions {
         installed: Known::Is("0.22.1".to_owned()),
         install: Known::Is(Some("app".to_owned())),
+        replaceable: true,
         latest: Some(Release {
             version: "0.24.0".to_owned(),
             published: Known::unknown("not said"),

@@ -531,6 +531,7 @@ function versions(more: Partial<Versions> = {}): Versions {
   return {
     installed: '0.33.0',
     install: 'app',
+    replaceable: true,
     latest: { version: '0.33.0', published: ago(86_400 * 9), notes: NOTES, size_bytes: 187_400_000, prerelease: false },
     newer: false,
     checked_at: ago(5040),
@@ -852,7 +853,7 @@ export const SCENES: Record<string, () => Scene> = {
     made.view.matter = { matter: 'versions' };
     return made;
   },
-  'by-hand': () => versioned(newer({ install: 'manual' })),
+  'by-hand': () => versioned(newer({ install: 'manual', replaceable: false })),
   'database-newer': () => versioned(newer({ installed: '0.24.0', newer: false, kept: [{ ...KEPT, database: true }] })),
   unreachable: () =>
     versioned(

@@ -1408,6 +1408,10 @@ installed: Known<string>,
  */
 install: Known<string | null>, 
 /**
+ * Whether an upgrade can put another version in its place. Otherwise it says how that is done, and does nothing.
+ */
+replaceable: boolean, 
+/**
  * The newest release that suits, as of [`Self::checked_at`]; `null` before the first answer.
  */
 latest: Release | null, 

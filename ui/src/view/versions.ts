@@ -117,9 +117,8 @@ function installedOf(versions: Versions, speech: Speech): string[] {
 function newsOf(versions: Versions, speech: Speech): News | undefined {
   const release = versions.latest;
   if (!release || fact(versions.newer) !== true) return undefined;
-  const install = fact(versions.install) ?? '';
-  // Those are told how it is done, and nothing is done.
-  const ours = !['manual', 'container'].includes(install);
+  // Whoever installed it otherwise is told how it is done, and nothing is done.
+  const ours = versions.replaceable;
   return {
     version: release.version,
     title: speech.say('versions.out', { version: release.version }),

@@ -49,6 +49,14 @@ pub enum Install {
 }
 
 impl Install {
+    /// Whether another version can be put in its place. What was built by hand or lives in a container is its maker's.
+    pub fn is_replaceable(&self) -> bool {
+        match self {
+            Self::App { .. } | Self::Cask { .. } | Self::Formula { .. } | Self::Tarball { .. } => true,
+            Self::Manual { .. } | Self::Container { .. } => false,
+        }
+    }
+
     /// The word used for it in reports and JSON.
     pub fn word(&self) -> &'static str {
         match self {
