@@ -11,6 +11,7 @@ use stablehand_engine::upgrade::kept::KEPT_VERSIONS;
 use stablehand_ollama::catalogue;
 use stablehand_ollama::releases;
 use stablehand_ollama::version::Version;
+use stablehand_platform::files::Stamp;
 use stablehand_platform::files::write_atomically;
 use stablehand_platform::machine::Machine;
 use stablehand_platform::paths::stablehand_files;
@@ -19,7 +20,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 use toml_edit::{Document, DocumentMut, Item, TableLike, value};
 
 /// What a new file says.
@@ -137,12 +137,6 @@ pub struct ConfigurationFile {
     ever_good: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    modified: Option<SystemTime>,
-    length_bytes: u64,
-}
-
 impl ConfigurationFile {
     /// Reads the file; one that is not there is an empty configuration.
     pub fn open(machine: &Machine) -> Self {
@@ -176,7 +170,7 @@ impl ConfigurationFile {
 
     /// Reads the file again when it was changed since; says whether it was.
     pub fn follow(&mut self) -> bool {
-        if stamp(&self.path) == self.stamp {
+        if Stamp::of(&self.path) == self.stamp {
             return false;
         }
         self.read();
@@ -302,7 +296,7 @@ impl ConfigurationFile {
     }
 
     fn read(&mut self) {
-        self.stamp = stamp(&self.path);
+        self.stamp = Stamp::of(&self.path);
         let read = match std::fs::read_to_string(&self.path) {
             Ok(text) => parse(&self.path, &text),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Configuration::default()),
@@ -404,7 +398,7 @@ pub fn parse(path: &Path, text: &str) -> Result<Configuration, Failure> {
             continue;
         }
         if key != "settings" {
-            return Err(located(
+            return Err(Failure::in_config(
                 path,
                 text,
                 key_span(&document, key),
@@ -417,13 +411,19 @@ pub fn parse(path: &Path, text: &str) -> Result<Configuration, Failure> {
         let Some(settings) = item.as_table_like() else { return Err(not_a_table(path, text, item.span())) };
         for (name, item) in settings.iter() {
             let Some(written) = text_of(item) else {
-                return Err(located(path, text, item.span(), &format!("{name} takes a text, a number or true/false")));
+                return Err(Failure::in_config(
+                    path,
+                    text,
+                    item.span(),
+                    &format!("{name} takes a text, a number or true/false"),
+                ));
             };
             let wish = catalogue::check(name, &written, None).map_err(|refused| {
                 let said = format!("{refused}; {}", refused.hint);
-                located(path, text, item.span(), &said)
+                Failure::in_config(path, text, item.span(), &said)
             })?;
-            let name = Name::try_new(name).map_err(|error| located(path, text, item.span(), &error.to_string()))?;
+            let name =
+                Name::try_new(name).map_err(|error| Failure::in_config(path, text, item.span(), &error.to_string()))?;
             configuration.desired.insert(name, wish);
         }
     }
@@ -432,7 +432,7 @@ pub fn parse(path: &Path, text: &str) -> Result<Configuration, Failure> {
 
 fn recovery(path: &Path, text: &str, item: &Item, configuration: &mut Configuration) -> Result<(), Failure> {
     let Some(table) = item.as_table_like() else {
-        return Err(located(path, text, item.span(), "«recovery» must be a section, written [recovery]"));
+        return Err(Failure::in_config(path, text, item.span(), "«recovery» must be a section, written [recovery]"));
     };
     for (key, item) in table.iter() {
         match key {
@@ -443,7 +443,7 @@ fn recovery(path: &Path, text: &str, item: &Item, configuration: &mut Configurat
                     Some("all") => Policy::All,
                     Some(_) | None => {
                         let what = "policy takes \"alert\", \"runner\" or \"all\"";
-                        return Err(located(path, text, item.span(), what));
+                        return Err(Failure::in_config(path, text, item.span(), what));
                     }
                 };
             }
@@ -451,11 +451,12 @@ fn recovery(path: &Path, text: &str, item: &Item, configuration: &mut Configurat
                 let names = item.as_array().map(|array| array.iter().map(|name| name.as_str().map(str::to_owned)));
                 let names: Option<Vec<String>> = names.and_then(Iterator::collect);
                 let what = "allowed_models takes a list of model names, [\"gemma4:26b\"]";
-                configuration.allowed_models = names.ok_or_else(|| located(path, text, item.span(), what))?;
+                configuration.allowed_models =
+                    names.ok_or_else(|| Failure::in_config(path, text, item.span(), what))?;
             }
             other => {
                 let what = format!("there is no key «{other}» in [recovery]; there are policy and allowed_models");
-                return Err(located(path, text, item.span(), &what));
+                return Err(Failure::in_config(path, text, item.span(), &what));
             }
         }
     }
@@ -464,18 +465,23 @@ fn recovery(path: &Path, text: &str, item: &Item, configuration: &mut Configurat
 
 fn notifications(path: &Path, text: &str, item: &Item, configuration: &mut Configuration) -> Result<(), Failure> {
     let Some(table) = item.as_table_like() else {
-        return Err(located(path, text, item.span(), "«notifications» must be a section, written [notifications]"));
+        return Err(Failure::in_config(
+            path,
+            text,
+            item.span(),
+            "«notifications» must be a section, written [notifications]",
+        ));
     };
     for (key, item) in table.iter() {
         match key {
             "quiet" => {
                 let hours = item.as_str().unwrap_or_default().parse::<QuietHours>();
                 configuration.quiet =
-                    Some(hours.map_err(|error| located(path, text, item.span(), &error.to_string()))?);
+                    Some(hours.map_err(|error| Failure::in_config(path, text, item.span(), &error.to_string()))?);
             }
             other => {
                 let what = format!("there is no key «{other}» in [notifications]; there is quiet");
-                return Err(located(path, text, item.span(), &what));
+                return Err(Failure::in_config(path, text, item.span(), &what));
             }
         }
     }
@@ -487,11 +493,11 @@ const KEPT_AT_MOST: i64 = 9;
 
 fn upgrades(path: &Path, text: &str, item: &Item, configuration: &mut Configuration) -> Result<(), Failure> {
     let Some(table) = item.as_table_like() else {
-        return Err(located(path, text, item.span(), "«upgrades» must be a section, written [upgrades]"));
+        return Err(Failure::in_config(path, text, item.span(), "«upgrades» must be a section, written [upgrades]"));
     };
     let upgrades = &mut configuration.upgrades;
     for (key, item) in table.iter() {
-        let wrong = |what: &str| located(path, text, item.span(), what);
+        let wrong = |what: &str| Failure::in_config(path, text, item.span(), what);
         let truth = || match text_of(item).as_deref() {
             Some("1" | "true" | "on") => Ok(true),
             Some("0" | "false" | "off") => Ok(false),
@@ -535,20 +541,19 @@ fn upgrades(path: &Path, text: &str, item: &Item, configuration: &mut Configurat
 
 fn gateway(path: &Path, text: &str, item: &Item, configuration: &mut Configuration) -> Result<(), Failure> {
     let Some(table) = item.as_table_like() else {
-        return Err(located(path, text, item.span(), "«gateway» must be a section, written [gateway]"));
+        return Err(Failure::in_config(path, text, item.span(), "«gateway» must be a section, written [gateway]"));
     };
     let address = |item: &Item| {
         let address = item.as_str().and_then(|written| written.trim_start_matches("http://").parse().ok());
         address.ok_or_else(|| {
             let what = "this takes an IP address and a port, \"127.0.0.1:11434\"";
-            located(path, text, item.span(), what)
+            Failure::in_config(path, text, item.span(), what)
         })
     };
     if let Some(item) = table.get("mode") {
-        configuration.gateway.mode = item
-            .as_str()
-            .and_then(Mode::from_word)
-            .ok_or_else(|| located(path, text, item.span(), "mode takes \"off\", \"beside\" or \"takeover\""))?;
+        configuration.gateway.mode = item.as_str().and_then(Mode::from_word).ok_or_else(|| {
+            Failure::in_config(path, text, item.span(), "mode takes \"off\", \"beside\" or \"takeover\"")
+        })?;
     }
     // In takeover we say ourselves where it listens; beside, a person may use the gateway's own, wider forms.
     if configuration.gateway.mode == Mode::Off {
@@ -559,7 +564,12 @@ fn gateway(path: &Path, text: &str, item: &Item, configuration: &mut Configurati
     }
     if let Some(item) = table.get("listen") {
         let Some(listed) = item.as_array() else {
-            return Err(located(path, text, item.span(), "listen takes a list of addresses, [\"127.0.0.1:11434\"]"));
+            return Err(Failure::in_config(
+                path,
+                text,
+                item.span(),
+                "listen takes a list of addresses, [\"127.0.0.1:11434\"]",
+            ));
         };
         let listen = listed.iter().map(|written| address(&Item::Value(written.clone())));
         configuration.gateway.listen = listen.collect::<Result<_, _>>()?;
@@ -583,38 +593,16 @@ fn text_of(item: &Item) -> Option<String> {
     }
 }
 
-fn stamp(path: &Path) -> Option<Stamp> {
-    let metadata = std::fs::metadata(path).ok()?;
-    Some(Stamp { modified: metadata.modified().ok(), length_bytes: metadata.len() })
-}
-
 fn refusal(refused: &catalogue::Refused) -> Failure {
     Failure::new(refused.code, refused.to_string(), refused.hint.clone())
 }
 
 fn broken(path: &Path, text: &str, error: &toml_edit::TomlError) -> Failure {
-    located(path, text, error.span(), error.message())
+    Failure::in_config(path, text, error.span(), error.message())
 }
 
 fn not_a_table(path: &Path, text: &str, span: Option<Range<usize>>) -> Failure {
-    located(path, text, span, "«settings» must be a section, written [settings]")
-}
-
-fn located(path: &Path, text: &str, span: Option<Range<usize>>, what: &str) -> Failure {
-    let place = match span {
-        Some(span) => {
-            let before = text.get(..span.start).unwrap_or(text);
-            let line = before.matches('\n').count() + 1;
-            let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
-            format!("{}:{line}:{column}", path.display())
-        }
-        None => path.display().to_string(),
-    };
-    Failure::new(
-        "bad-config",
-        format!("{place}: {what}; this version of the file is not taken"),
-        "correct the file; it is read again as soon as it is saved",
-    )
+    Failure::in_config(path, text, span, "«settings» must be a section, written [settings]")
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> Failure {

@@ -21,7 +21,7 @@ use stablehand_protocol::{Failure, Request, Snapshot, VERSION_HEADER};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{UnixListener, UnixStream, unix::SocketAddr};
+use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::{ReceiverStream, WatchStream};
 
@@ -80,28 +80,7 @@ pub async fn serve(listener: UnixListener, uid: u32, reach: Reach) {
         .method_not_allowed_fallback(wrong_method)
         .with_state(reach)
         .layer(axum::middleware::map_response(with_version));
-    if let Err(error) = axum::serve(OwnerOnly { listener, uid }, router).await {
-        tracing::error!(%error, "the control socket broke");
-    }
-}
-
-/// Accepts connections of one user alone.
-struct OwnerOnly {
-    listener: UnixListener,
-    uid: u32,
-}
-
-impl axum::serve::Listener for OwnerOnly {
-    type Io = UnixStream;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        control_socket::accept(&self.listener, self.uid).await
-    }
-
-    fn local_addr(&self) -> std::io::Result<Self::Addr> {
-        self.listener.local_addr()
-    }
+    control_socket::serve(listener, uid, router).await;
 }
 
 async fn with_version(mut response: Response) -> Response {

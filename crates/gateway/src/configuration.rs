@@ -6,6 +6,7 @@
 use serde::Deserialize;
 use stablehand_engine::admission::{ClientLimits, Lane, Limits, ModelLimits};
 use stablehand_ollama::host::HostAddress;
+use stablehand_platform::files::Stamp;
 use stablehand_platform::machine::Machine;
 use stablehand_platform::paths::stablehand_files;
 use stablehand_protocol::Failure;
@@ -14,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Options of a request that make Ollama load the model anew when they change (`server/sched.go`, `needsReload`;
 /// `api/types.go`, `Runner`).
@@ -179,7 +180,7 @@ pub fn full_name(name: &str) -> String {
 pub struct ConfigurationFile {
     machine: Machine,
     path: PathBuf,
-    stamp: Option<(Option<SystemTime>, u64)>,
+    stamp: Option<Stamp>,
     current: Arc<Configuration>,
     failure: Option<Failure>,
 }
@@ -212,7 +213,7 @@ impl ConfigurationFile {
 
     /// Reads the file again when it was changed since; says whether there is a new version.
     pub fn follow(&mut self) -> bool {
-        if stamp(&self.path) == self.stamp {
+        if Stamp::of(&self.path) == self.stamp {
             return false;
         }
         let before = self.current.clone();
@@ -221,7 +222,7 @@ impl ConfigurationFile {
     }
 
     fn read(&mut self) {
-        self.stamp = stamp(&self.path);
+        self.stamp = Stamp::of(&self.path);
         let read = match std::fs::read_to_string(&self.path) {
             Ok(text) => parse(&self.machine, &self.path, &text),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Configuration::of(&self.machine)),
@@ -242,12 +243,6 @@ impl ConfigurationFile {
             }
         }
     }
-}
-
-/// What a file looks like from outside; another one when it was changed.
-pub(crate) fn stamp(path: &Path) -> Option<(Option<SystemTime>, u64)> {
-    let metadata = std::fs::metadata(path).ok()?;
-    Some((metadata.modified().ok(), metadata.len()))
 }
 
 /// The file as far as it concerns the gateway.
@@ -336,7 +331,7 @@ impl TryFrom<u64> for Seconds {
 /// # Errors
 /// A failure with line and column where there is one.
 pub fn parse(machine: &Machine, path: &Path, text: &str) -> Result<Configuration, Failure> {
-    let refused = |span: Option<Range<usize>>, what: &str| located(path, text, span, what);
+    let refused = |span: Option<Range<usize>>, what: &str| Failure::in_config(path, text, span, what);
     let document = toml_edit::Document::parse(text).map_err(|error| refused(error.span(), error.message()))?;
     let Some(item) = document.get("gateway") else { return Ok(Configuration::of(machine)) };
     if !item.is_table_like() {
@@ -538,23 +533,6 @@ fn without_cycles(aliases: BTreeMap<String, String>) -> Result<BTreeMap<String, 
         }
     }
     Ok(aliases)
-}
-
-fn located(path: &Path, text: &str, span: Option<Range<usize>>, what: &str) -> Failure {
-    let place = match span {
-        Some(span) => {
-            let before = text.get(..span.start).unwrap_or(text);
-            let line = before.matches('\n').count() + 1;
-            let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
-            format!("{}:{line}:{column}", path.display())
-        }
-        None => path.display().to_string(),
-    };
-    Failure::new(
-        "bad-config",
-        format!("{place}: {what}; this version of the file is not taken"),
-        "correct the file; it is read again as soon as it is saved",
-    )
 }
 
 #[cfg(test)]

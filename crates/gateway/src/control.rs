@@ -24,7 +24,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{UnixListener, UnixStream, unix};
+use tokio::net::UnixListener;
 
 /// The queue is told at most this often to somebody who follows it.
 const FOLLOW_GAP: Duration = Duration::from_millis(250);
@@ -63,27 +63,7 @@ pub async fn serve(listener: UnixListener, uid: u32, shared: Arc<Shared>) {
         .method_not_allowed_fallback(wrong_method)
         .with_state(shared)
         .layer(axum::middleware::map_response(with_version));
-    if let Err(error) = axum::serve(OwnerOnly { listener, uid }, router).await {
-        tracing::error!(%error, "the control socket broke");
-    }
-}
-
-struct OwnerOnly {
-    listener: UnixListener,
-    uid: u32,
-}
-
-impl axum::serve::Listener for OwnerOnly {
-    type Io = UnixStream;
-    type Addr = unix::SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        control_socket::accept(&self.listener, self.uid).await
-    }
-
-    fn local_addr(&self) -> std::io::Result<Self::Addr> {
-        self.listener.local_addr()
-    }
+    control_socket::serve(listener, uid, router).await;
 }
 
 async fn with_version(mut response: Response) -> Response {

@@ -2,7 +2,7 @@
 
 use crate::access_log::AccessLog;
 use crate::callers::Programs;
-use crate::configuration::{Configuration, ConfigurationFile, stamp};
+use crate::configuration::{Configuration, ConfigurationFile};
 use crate::doorway::Origins;
 use crate::front::Front;
 use crate::intake::Room;
@@ -14,6 +14,7 @@ use crate::{control, looking};
 use stablehand_engine::admission::{Event, Scope, Why};
 use stablehand_engine::time::Awake;
 use stablehand_platform::control_socket;
+use stablehand_platform::files::Stamp;
 use stablehand_platform::machine::Machine;
 use stablehand_platform::paths::stablehand_files;
 use stablehand_protocol::Failure;
@@ -339,7 +340,7 @@ pub fn milliseconds(span: Duration) -> u64 {
 }
 
 async fn follow_configuration(shared: Arc<Shared>) {
-    let keys = || shared.front.configuration.borrow().keys.as_deref().and_then(stamp);
+    let keys = || shared.front.configuration.borrow().keys.as_deref().and_then(Stamp::of);
     let mut keys_before = keys();
     loop {
         tokio::time::sleep(FOLLOW).await;

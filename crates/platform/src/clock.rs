@@ -4,11 +4,11 @@
 //! sleeps, on Linux (`CLOCK_MONOTONIC`) and on macOS (`CLOCK_UPTIME_RAW`, which the standard library's monotonic
 //! clock reads there).
 
+use crate::files::Stamp;
 use crate::machine::MachineError;
 use serde::Deserialize;
 use stablehand_engine::time::{Awake, Now, Wall};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -41,15 +41,6 @@ struct WorldClock {
 struct Reading {
     stamp: Stamp,
     face: Face,
-}
-
-/// Tells one version of the file from the next without reading it; the file is always replaced by a rename.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    inode: u64,
-    modified_s: i64,
-    modified_ns: i64,
-    length_bytes: u64,
 }
 
 /// `clock.json` of a world.
@@ -141,7 +132,7 @@ impl WorldClock {
     /// The present face. Between two versions of the file, or when it is gone, the last one holds.
     fn face(&self) -> Face {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        if stamp(&self.path).is_some_and(|stamp| stamp != read.stamp)
+        if Stamp::of(&self.path).is_some_and(|stamp| stamp != read.stamp)
             && let Ok(fresh) = read_face(&self.path)
         {
             *read = fresh;
@@ -167,7 +158,7 @@ impl Face {
 
 fn read_face(path: &Path) -> Result<Reading, String> {
     let told = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let stamp = stamp(path).ok_or_else(|| format!("{} is missing", path.display()))?;
+    let stamp = Stamp::of(path).ok_or_else(|| format!("{} is missing", path.display()))?;
     let text = fs::read_to_string(path).map_err(|error| told(&error))?;
     let face: Face = serde_json::from_str(&text).map_err(|error| told(&error))?;
     if face.speed.is_finite() && face.speed > 0.0 {
@@ -175,16 +166,6 @@ fn read_face(path: &Path) -> Result<Reading, String> {
     } else {
         Err(told(&format!("a speed must be above 0: {}", face.speed)))
     }
-}
-
-fn stamp(path: &Path) -> Option<Stamp> {
-    let about = fs::metadata(path).ok()?;
-    Some(Stamp {
-        inode: about.ino(),
-        modified_s: about.mtime(),
-        modified_ns: about.mtime_nsec(),
-        length_bytes: about.len(),
-    })
 }
 
 fn monotonic_ms() -> i64 {

@@ -106,9 +106,35 @@ pub fn leave(path: &Path) {
     let _ = std::fs::remove_file(path);
 }
 
+/// Serves the paths of a router until it is aborted, to one user alone.
+pub async fn serve(listener: UnixListener, uid: u32, router: axum::Router) {
+    if let Err(error) = axum::serve(OwnerOnly { listener, uid }, router).await {
+        tracing::error!(%error, "the control socket broke");
+    }
+}
+
+/// Accepts connections of one user alone.
+struct OwnerOnly {
+    listener: UnixListener,
+    uid: u32,
+}
+
+impl axum::serve::Listener for OwnerOnly {
+    type Io = UnixStream;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        accept(&self.listener, self.uid).await
+    }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        self.listener.local_addr()
+    }
+}
+
 /// Accepts the next connection of one user, or of root, who may read everything anyway. The socket's mode already says
 /// so; some systems do not check it.
-pub async fn accept(listener: &UnixListener, uid: u32) -> (UnixStream, SocketAddr) {
+async fn accept(listener: &UnixListener, uid: u32) -> (UnixStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok((stream, address)) => match stream.peer_cred() {

@@ -8,6 +8,28 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// Tells one version of a file from the next without reading it: files are replaced by a rename, or written anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    inode: u64,
+    modified_s: i64,
+    modified_ns: i64,
+    length_bytes: u64,
+}
+
+impl Stamp {
+    /// Of the file as it lies there now; `None` when there is none, or it cannot be looked at.
+    pub fn of(path: &Path) -> Option<Self> {
+        let about = fs::metadata(path).ok()?;
+        Some(Self {
+            inode: about.ino(),
+            modified_s: about.mtime(),
+            modified_ns: about.mtime_nsec(),
+            length_bytes: about.len(),
+        })
+    }
+}
+
 /// Why a file was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {

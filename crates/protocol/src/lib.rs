@@ -35,6 +35,8 @@ pub use watched::{
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
 
 /// Response header with the daemon's version.
 pub const VERSION_HEADER: &str = "stablehand-version";
@@ -56,6 +58,24 @@ impl Failure {
     /// A failure from its three parts.
     pub fn new(code: impl Into<String>, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { code: code.into(), message: message.into(), hint: hint.into() }
+    }
+
+    /// What is wrong in the text of the configuration file, with line and column where the span of bytes is known.
+    pub fn in_config(path: &Path, text: &str, span: Option<Range<usize>>, what: &str) -> Self {
+        let place = match span {
+            Some(span) => {
+                let before = text.get(..span.start).unwrap_or(text);
+                let line = before.matches('\n').count() + 1;
+                let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+                format!("{}:{line}:{column}", path.display())
+            }
+            None => path.display().to_string(),
+        };
+        Self::new(
+            "bad-config",
+            format!("{place}: {what}; this version of the file is not taken"),
+            "correct the file; it is read again as soon as it is saved",
+        )
     }
 }
 

@@ -6,8 +6,7 @@ use super::table::Table;
 use super::turns::{Arrival, Opened, Turns};
 use super::{Costs, Effect, End, Event, Lane, Limits, Permit, Refusal, Scope, Start, Ticket, TicketId, Why};
 use crate::time::Awake;
-use hashbrown::HashMap;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 

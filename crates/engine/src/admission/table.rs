@@ -1,6 +1,6 @@
 //! Things with names, addressed by a small number while they are of use.
 
-use hashbrown::HashMap;
+use std::collections::HashMap;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
