@@ -270,6 +270,36 @@ fn on_linux_versions_lie_side_by_side_and_a_link_is_switched() {
     is_proven(&world);
 }
 
+/// Without a service manager what runs is a version among those that lie side by side, and what was started is a link.
+#[test]
+fn a_server_that_we_start_ourselves_goes_by_its_link_whatever_file_it_runs_from() {
+    let mut world = World::start(&["--os", "linux", "--owner", "none", "--speed", "20", "--ollama", "0.22.1"]);
+    std::fs::remove_file(world.file("/usr/bin/systemctl")).unwrap();
+    assert_eq!(world.apply_serial()["outcome"], "proven");
+    let detail = world.status()["server"]["owner_detail"].clone();
+    let program = world.file("/usr/local/bin/ollama");
+    assert_eq!(world.last(&["upgrade", "--to", "0.24.0", "--yes"]).0, 0, "{detail}");
+    assert!(program.is_symlink());
+    let stands = |world: &World, version: &str, old: &str| {
+        assert_eq!((installed(world).as_str(), kept(world)), (version, vec![old.to_owned()]));
+        assert_eq!(versions(world)["install"], "tarball");
+        assert!(program.canonicalize().is_ok(), "the link leads to a program");
+        is_proven(world);
+    };
+    stands(&world, "0.24.0", "0.22.1");
+    assert_eq!(world.last(&["restart"]).1["outcome"], "proven");
+    stands(&world, "0.24.0", "0.22.1");
+    // Its house is put in order at every start.
+    world.stop_daemon();
+    world.start_daemon();
+    stands(&world, "0.24.0", "0.22.1");
+    assert_eq!(world.last(&["restart"]).1["outcome"], "proven", "what runs was not tidied away");
+    assert_eq!(world.last(&["rollback", "--yes"]).0, 0);
+    stands(&world, "0.22.1", "0.24.0");
+    assert_eq!(world.last(&["restart"]).1["outcome"], "proven");
+    stands(&world, "0.22.1", "0.24.0");
+}
+
 #[test]
 fn an_install_that_is_not_ours_to_replace_is_told_what_to_run() {
     let world = World::start(&["--os", "linux", "--owner", "container", "--speed", "20"]);

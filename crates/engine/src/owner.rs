@@ -158,7 +158,17 @@ pub struct Survey {
     /// Name of a unit of ours for a server; unknown where no systemd of the user answers.
     pub own_unit: Known<String>,
     /// The server that we started ourselves, as we wrote it down.
-    pub started_by_us: Option<Identity>,
+    pub started_by_us: Option<Started>,
+}
+
+/// A server that we started ourselves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Started {
+    /// The process.
+    pub id: Identity,
+    /// The program, by the name under which it was started: a link, where versions lie side by side. The file that runs is
+    /// another one, and would be started again although the link leads elsewhere by then.
+    pub program: PathBuf,
 }
 
 /// Somebody who starts a second server on the same port.
@@ -269,10 +279,8 @@ pub fn owner_of(survey: &Survey, server: &Process) -> Owner {
     if let Some(keeper) = survey.keepers.iter().find(|keeper| keeper.pid.is_some_and(|pid| lineage.contains(&pid))) {
         return keeper.owner.clone();
     }
-    if survey.started_by_us == Some(server.id)
-        && let Some(program) = server.executable.known()
-    {
-        return Owner::Agent(AgentKind::Process { program: program.clone() });
+    if let Some(started) = survey.started_by_us.as_ref().filter(|started| started.id == server.id) {
+        return Owner::Agent(AgentKind::Process { program: started.program.clone() });
     }
     if let Some(bundle) = gui_above(survey, &lineage) {
         return Owner::App { bundle };

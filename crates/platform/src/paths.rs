@@ -41,6 +41,22 @@ pub struct Paths {
     pub menu_at_login: PathBuf,
 }
 
+/// Where versions of a user's server lie side by side on Linux: a link leads there, so it may be another volume.
+pub fn versions_of_the_user(machine: &Machine) -> PathBuf {
+    stablehand_files(machine).data_dir.join("upgrades/versions")
+}
+
+/// The same for a service of the system, which runs as a user of its own and must start nothing that anybody but root
+/// can write.
+pub fn versions_of_the_system(machine: &Machine) -> PathBuf {
+    machine.at("/usr/local/lib/stablehand/versions")
+}
+
+/// Both.
+pub fn versions_folders(machine: &Machine) -> [PathBuf; 2] {
+    [versions_of_the_system(machine), versions_of_the_user(machine)]
+}
+
 /// Stablehand's files on this machine. In a world they lie below the world's home, whatever `XDG_*` says.
 pub fn stablehand_files(machine: &Machine) -> Paths {
     match machine.os() {

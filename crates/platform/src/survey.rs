@@ -7,11 +7,12 @@ use crate::launchd::{job, launchctl, plist_of};
 use crate::linux;
 use crate::listeners::ListenerTable;
 use crate::machine::{Machine, Os};
+use crate::paths::versions_folders;
 use crate::processes::{self, ProcessTable};
 use crate::signal::Classify;
 use stablehand_engine::Known;
 use stablehand_engine::owner::{
-    AgentKind, Keeper, Listener, Owner, Survey, adopts_orphans, enclosing_bundle, holder, lies_in_ollama,
+    AgentKind, Keeper, Listener, Owner, Started, Survey, adopts_orphans, enclosing_bundle, holder, lies_in_ollama,
 };
 use stablehand_engine::process::{Belonging, Identity, Process, Role, RunnerKind, Sighting};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -86,10 +87,19 @@ impl Surveyor {
         // The port before the processes: whoever listens was there when the processes were read, or is gone since.
         // The other way round, a server that binds in between would look like a stranger.
         let listeners = self.listeners.look(port).await;
-        let (sightings, others) = self.look_at_processes();
+        let (mut sightings, others) = self.look_at_processes();
         let uid = self.machine.uid();
         let listeners = listeners.map(|listeners| without_the_gone(listeners, &sightings, uid));
         let keepers = self.keepers(&sightings, &others).await;
+        let programs = programs(&self.machine);
+        let named = |program: PathBuf| by_its_link(&self.machine, &programs, program);
+        let started_by_us = linux::own_process::recorded_start(&self.machine)
+            .map(|started| Started { program: named(started.program), ..started });
+        for sighting in sightings.iter_mut().filter(|sighting| sighting.role == Role::Serve) {
+            if let Known::Is(program) = &sighting.process.executable {
+                sighting.process.executable = Known::Is(named(program.clone()));
+            }
+        }
         let running: BTreeSet<PathBuf> = sightings.iter().filter_map(bundle_of_gui).collect();
         let running: Vec<_> = running.into_iter().collect();
         Survey {
@@ -99,12 +109,12 @@ impl Surveyor {
             listeners,
             keepers,
             apps: applications::ollama_apps(&self.machine, &running),
-            programs: programs(&self.machine),
+            programs,
             own_unit: match self.machine.os() {
                 Os::MacOs => Known::unknown("macOS runs no systemd"),
                 Os::Linux => self.units.own_unit(),
             },
-            started_by_us: linux::own_process::recorded(&self.machine),
+            started_by_us,
             sightings,
         }
     }
@@ -357,13 +367,27 @@ fn programs(machine: &Machine) -> Vec<PathBuf> {
     };
     let own = machine.home().join(".local/bin/ollama");
     let mut found: Vec<PathBuf> = vec![];
-    let started = linux::own_process::recorded_program(machine);
+    let started = linux::own_process::recorded_start(machine).map(|started| started.program);
     for path in started.into_iter().chain(usual.iter().map(|path| machine.at(path))).chain([own]) {
         if is_program(&path) && !found.contains(&path) {
             found.push(path);
         }
     }
     found
+}
+
+/// A version among those that lie side by side, by the link that leads to it: the version that runs is not the one that
+/// the next start shall take, should the link lead elsewhere by then.
+fn by_its_link(machine: &Machine, programs: &[PathBuf], program: PathBuf) -> PathBuf {
+    let ours = versions_folders(machine);
+    let within = |path: &Path| ours.iter().any(|folder| path.starts_with(folder));
+    if !within(&program) {
+        return program;
+    }
+    let links = programs.iter().find(|path| {
+        !within(path) && path.canonicalize().is_ok_and(|real| program.canonicalize().is_ok_and(|other| real == other))
+    });
+    links.cloned().unwrap_or(program)
 }
 
 fn is_program(path: &Path) -> bool {

@@ -15,6 +15,7 @@ use stablehand_engine::upgrade::order::{Order, Switch};
 use stablehand_ollama::releases;
 use stablehand_platform::command::{Invocation, run};
 use stablehand_platform::machine::{Machine, WORLD_VARIABLE};
+use stablehand_platform::paths::versions_of_the_system;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -163,7 +164,7 @@ async fn fetch_and_unpack(files: &Files, order: &mut Order, folder: &Path) -> Re
 
 /// Whether every path of an order is one that an install of Ollama by its script has.
 fn believable(machine: &Machine, order: &Order) -> Result<(), String> {
-    let versions = finding::versions_of_the_system(machine);
+    let versions = versions_of_the_system(machine);
     let slots = &order.slots;
     let own = |path: &Path| path.parent() == Some(versions.as_path()) && finding::is_of_a_version(path);
     let prefix = slots.place.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
@@ -185,7 +186,7 @@ mod tests {
     use stablehand_engine::upgrade::order::{Goal, Slots};
 
     fn order(machine: &Machine) -> Order {
-        let versions = finding::versions_of_the_system(machine);
+        let versions = versions_of_the_system(machine);
         Order {
             id: "20261130T101112345".to_owned(),
             goal: Goal::Upgrade,

@@ -3,7 +3,7 @@
 
 use super::carrying_out::{News, Tell, Works};
 use super::presence::{self, Checked};
-use super::{as_root, brew, database, finding, signed};
+use super::{as_root, brew, database, signed};
 use stablehand_engine::Known;
 use stablehand_engine::plan::StepFailure;
 use stablehand_engine::time::Wall;
@@ -16,6 +16,7 @@ use stablehand_ollama::releases::{self, BackOff, Means, Source};
 use stablehand_platform::disk::Disk;
 use stablehand_platform::exchange::Exchange;
 use stablehand_platform::machine::Machine;
+use stablehand_platform::paths::versions_of_the_system;
 use stablehand_platform::{quarantine, staging};
 use std::fs;
 use std::io;
@@ -311,7 +312,7 @@ impl Files {
     /// # Errors
     /// A [`Fault`].
     pub(super) fn open_to_all(&self, version: &Path) -> Result<(), Fault> {
-        let ours = finding::versions_of_the_system(&self.machine);
+        let ours = versions_of_the_system(&self.machine);
         let mut folders = vec![version.to_path_buf()];
         folders
             .extend(version.ancestors().skip(1).take_while(|folder| folder.starts_with(&ours)).map(Path::to_path_buf));

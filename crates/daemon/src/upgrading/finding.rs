@@ -15,7 +15,7 @@ use stablehand_engine::time::Wall;
 use stablehand_engine::upgrade::found::{BuiltInUpdater, Busy, Database, Folders, Found, Install, Rights};
 use stablehand_engine::upgrade::kept::{Kept, retain};
 use stablehand_platform::machine::{Machine, Os};
-use stablehand_platform::paths::stablehand_files;
+use stablehand_platform::paths::{stablehand_files, versions_folders, versions_of_the_system, versions_of_the_user};
 use stablehand_platform::survey::Surveyor;
 use stablehand_platform::{applications, exchange, staging};
 use std::collections::HashMap;
@@ -129,7 +129,7 @@ async fn in_place(machine: &Machine, survey: &Survey, ownership: &Ownership, pro
     };
     InPlace {
         installed: installed(machine, known, programs).await,
-        kept: kept(&folders.kept, linked),
+        kept: kept(&folders.kept, linked).into_iter().filter(|kept| !runs_from(survey, &kept.at)).collect(),
         folders,
         install,
     }
@@ -223,7 +223,7 @@ fn install(machine: &Machine, owner: &Owner, survey: &Survey) -> Option<Install>
         }
         Owner::Systemd { .. } | Owner::Agent(_) | Owner::Manual { .. } => {
             let program = program(owner, survey)?;
-            Some(of_program(program, &[versions_of_the_system(machine), versions_of_the_user(machine)]))
+            Some(of_program(program, &versions_folders(machine)))
         }
     }
 }
@@ -244,6 +244,10 @@ fn same_file(one: &Path, other: &Path) -> bool {
 }
 
 fn of_program(program: PathBuf, ours: &[PathBuf]) -> Install {
+    // What is kept among our versions and has no link that leads to it is no install that could be moved away.
+    if ours.iter().any(|folder| program.starts_with(folder)) {
+        return Install::Manual { program };
+    }
     if let Ok(leads_to) = fs::read_link(&program) {
         let folder = leads_to.parent().and_then(Path::parent).map(Path::to_path_buf);
         return match folder {
@@ -304,17 +308,6 @@ fn folders(machine: &Machine, place: Option<&Path>, of_the_system: bool) -> Fold
     }
 }
 
-/// Where versions of a user's server lie side by side on Linux: a link leads there, so it may be another volume.
-fn versions_of_the_user(machine: &Machine) -> PathBuf {
-    folder(machine).join("versions")
-}
-
-/// The same for a service of the system, which runs as a user of its own and must start nothing that anybody but root
-/// can write.
-pub(super) fn versions_of_the_system(machine: &Machine) -> PathBuf {
-    machine.at("/usr/local/lib/stablehand/versions")
-}
-
 fn is_of_the_system(owner: &Owner) -> bool {
     match owner {
         Owner::Systemd { scope: Scope::System, .. } => true,
@@ -371,6 +364,15 @@ pub(super) fn staged(machine: &Machine) -> Vec<PathBuf> {
     };
     staged.sort();
     staged
+}
+
+/// Whether a server runs from a file in this folder; then it is no old version that may go.
+fn runs_from(survey: &Survey, folder: &Path) -> bool {
+    let folder = folder.canonicalize();
+    survey.sightings.iter().filter(|sighting| sighting.role == Role::Serve).any(|sighting| {
+        let program = sighting.process.executable.known().and_then(|program| program.canonicalize().ok());
+        matches!((&program, &folder), (Some(program), Ok(folder)) if program.starts_with(folder))
+    })
 }
 
 /// Old versions. Their names tell version and time (see [`stablehand_engine::upgrade::kept`]).

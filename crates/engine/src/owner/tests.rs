@@ -45,8 +45,8 @@ fn a_server_started_in_a_terminal_names_the_shell() {
 
 #[test]
 fn a_server_we_wrote_down_is_ours() {
-    let mut survey = survey(vec![serve(30, Some(1), "/usr/local/bin/ollama")], vec![listener(30)]);
-    survey.started_by_us = Some(id(30));
+    let mut survey = survey(vec![serve(30, Some(1), "/versions/0.24.0/bin/ollama")], vec![listener(30)]);
+    survey.started_by_us = Some(Started { id: id(30), program: "/usr/local/bin/ollama".into() });
     let owner = Owner::Agent(AgentKind::Process { program: "/usr/local/bin/ollama".into() });
     assert_eq!(ownership(&survey), one(owner, Some(30)));
 }

@@ -13,6 +13,7 @@ use crate::server_variables::{is_server_variable, server_values};
 use crate::signal::{self, Classify};
 use serde::{Deserialize, Serialize};
 use stablehand_engine::Known;
+use stablehand_engine::owner::Started;
 use stablehand_engine::plan::{Again, StepFailure};
 use stablehand_engine::process::{Identity, Role};
 use stablehand_engine::setting::Values;
@@ -92,9 +93,10 @@ pub fn recorded(machine: &Machine) -> Option<Identity> {
     record(machine).map(|record| Identity { pid: record.pid, birth: record.birth })
 }
 
-/// The program of the server that we wrote down. It need not lie where one would look for it.
-pub fn recorded_program(machine: &Machine) -> Option<PathBuf> {
-    record(machine).map(|record| record.program)
+/// The server that we wrote down, with the name of its program. That need not lie where one would look for it.
+pub fn recorded_start(machine: &Machine) -> Option<Started> {
+    let record = record(machine)?;
+    Some(Started { id: Identity { pid: record.pid, birth: record.birth }, program: record.program })
 }
 
 fn record(machine: &Machine) -> Option<Record> {
