@@ -81,7 +81,12 @@ pub fn page(versions: &Versions, paint: Paint) -> String {
     if let Some(release) = versions.latest.as_ref().filter(|_| matches!(versions.newer, Known::Is(true)))
         && !release.notes.is_empty()
     {
-        out.push_str(&format!("\n{}\n\nstablehand upgrade puts it in place\n", release.notes.trim()));
+        let how = match (&versions.pin, versions.replaceable) {
+            (Some(_), _) => "stablehand pin --off, then stablehand upgrade puts it in place",
+            (None, true) => "stablehand upgrade puts it in place",
+            (None, false) => "stablehand upgrade says how it is put in place",
+        };
+        out.push_str(&format!("\n{}\n\n{how}\n", release.notes.trim()));
     }
     out
 }

@@ -4,7 +4,7 @@
 //! environment is fixed at its start. What the session holds is asked for again once a minute at rest, and at once
 //! when the server changed or somebody wants to know ([`Looker::look_anew`]).
 
-use crate::configuration::Configuration;
+use crate::configuration::{Configuration, ConfigurationFile};
 use crate::gateway::exposure;
 use crate::gateway::seating::Seating;
 use crate::models::ModelNames;
@@ -300,9 +300,12 @@ impl Looker {
         }
     }
 
-    /// A survey for a question that settings do not bear on.
+    /// A survey for a question that nothing else is looked at for, of the port that the settings name.
     pub async fn survey_alone(&mut self) -> Survey {
-        self.survey(&Configuration::default()).await.survey
+        self.read_session_host().await;
+        let file = ConfigurationFile::open(&self.machine);
+        self.port = self.port_wanted(file.current());
+        self.survey(file.current()).await.survey
     }
 
     fn is_address_written(&self, owner: &Owner) -> bool {

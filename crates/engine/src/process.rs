@@ -93,6 +93,8 @@ pub struct Sighting {
 pub enum Belonging {
     /// It runs below this server.
     Server(Identity),
+    /// It runs below another server than the one that is looked after: of another port, or of somebody else.
+    Elsewhere,
     /// Its server has ended.
     LeftBehind,
     /// Nobody saw it below a server. It may be somebody's own, who only uses a model of Ollama's.
@@ -104,7 +106,7 @@ impl Belonging {
     pub fn server(&self) -> Option<Identity> {
         match self {
             Self::Server(id) => Some(*id),
-            Self::LeftBehind | Self::Unknown => None,
+            Self::Elsewhere | Self::LeftBehind | Self::Unknown => None,
         }
     }
 }

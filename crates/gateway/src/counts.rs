@@ -89,6 +89,11 @@ impl Counts {
         self.missing.push((model, client));
     }
 
+    /// A model has answered, so it is not missing any more.
+    pub fn is_there(&mut self, model: &str) {
+        self.missing.retain(|(other, _)| **other != *model);
+    }
+
     fn of(&mut self, kind: &Kind) -> &mut Served {
         if self.served.len() >= KINDS_AT_MOST && !self.served.contains_key(kind) {
             let others: Arc<str> = Arc::from("others");

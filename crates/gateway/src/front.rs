@@ -154,7 +154,12 @@ impl Front {
             }
             let back = self.queue.is_back();
             if tokio::time::timeout(self.clock.patience(configuration.bounds.held_question), back).await.is_err() {
-                return Err(Refusal::unavailable("Ollama is being restarted; nothing was sent", RESTART_RETRY_S));
+                let what = if self.queue.is_held(Why::Unreachable) {
+                    format!("Ollama cannot be reached at {}", self.upstream.address())
+                } else {
+                    "Ollama is being restarted".to_owned()
+                };
+                return Err(Refusal::unavailable(format!("{what}; nothing was sent"), RESTART_RETRY_S));
             }
         }
         let family = Family::of(request.uri().path());

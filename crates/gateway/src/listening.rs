@@ -24,8 +24,8 @@ const BACKLOG: u32 = 1_024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What begins HTTP/2 with prior knowledge (RFC 9113 §3.4), and no request of HTTP/1.1.
 const PREFACE: &[u8; 4] = b"PRI ";
-/// How long, and how much, is read of a client that goes on sending after its last answer. Closing at once would
-/// destroy the answer on its way (RFC 9112 §9.6).
+/// How long the connection stays open, and how much is read, of a client that goes on sending after its last answer.
+/// Closing at once would destroy the answer on its way (RFC 9112 §9.6).
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 16 << 20;
 
@@ -291,7 +291,9 @@ async fn linger(mut stream: TcpStream) {
         while let Ok(count @ 1..) = stream.read(&mut sink).await {
             left = left.saturating_sub(count);
             if left == 0 {
-                return;
+                // What it still sends waits in its own system; meanwhile it reads the answer. Closed now, it would see an
+                // error before that.
+                std::future::pending::<()>().await;
             }
         }
     })

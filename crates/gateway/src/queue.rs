@@ -263,6 +263,11 @@ impl Queue {
         self.inner.held.borrow().iter().any(|why| takes_the_server_away(*why))
     }
 
+    /// Whether all requests are held for this reason.
+    pub fn is_held(&self, why: Why) -> bool {
+        self.inner.held.borrow().contains(&why)
+    }
+
     /// Waits until the server is not away.
     pub async fn is_back(&self) {
         let mut holds = self.holds();
@@ -440,6 +445,9 @@ impl Owner {
                 self.step(inner, Event::PutBack(permit));
             }
             Wish::Ended { ticket, permit, end } => {
+                if let (End::Served { .. }, Some(about)) = (&end, self.about.get(&ticket)) {
+                    self.counts.is_there(&about.kind.2);
+                }
                 self.leaves(ticket);
                 self.step(inner, Event::Ended { permit, end });
             }

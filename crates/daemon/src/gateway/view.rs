@@ -42,7 +42,7 @@ impl View {
 
 impl Default for View {
     fn default() -> Self {
-        Self { healthy: Known::unknown("the gateway does not run"), sick: None, of: None }
+        Self { healthy: Known::unknown("nothing was asked through it yet"), sick: None, of: None }
     }
 }
 

@@ -331,11 +331,16 @@ impl Observer {
         server: Option<Identity>,
     ) -> RunnerSeen {
         let process = &sighting.process;
-        let belongs = self.belongs.get(&process.id).cloned().unwrap_or(Belonging::Unknown);
+        let belongs = match self.belongs.get(&process.id).cloned().unwrap_or(Belonging::Unknown) {
+            Belonging::Server(own) if server.is_some_and(|server| server != own) => Belonging::Elsewhere,
+            belongs @ (Belonging::Server(_) | Belonging::Elsewhere | Belonging::LeftBehind | Belonging::Unknown) => {
+                belongs
+            }
+        };
         let (model, listing) = match &args.model {
             Known::Is(model) => {
                 let named = self.names.of(self.machine.home(), self.machine.clock().now().awake, model);
-                let listing = listing(&named, listed, &belongs, server);
+                let listing = listing(&named, listed, &belongs);
                 let listed_as = listed.known().and_then(|all| listed_as(&named, all)).map(|(name, _)| name);
                 // The name that it was loaded by, for as long as it lives: what was learned of it goes by its name.
                 if let (Some(name), Known::Is(Listing::Until(_))) = (listed_as, &listing) {
@@ -416,16 +421,9 @@ impl Observer {
 
 /// How the server lists a runner. A server knows nothing of another one's runners, and what no manifest names cannot be
 /// looked for.
-fn listing(
-    named: &Named,
-    listed: &Known<LoadedModels>,
-    belongs: &Belonging,
-    server: Option<Identity>,
-) -> Known<Listing> {
+fn listing(named: &Named, listed: &Known<LoadedModels>, belongs: &Belonging) -> Known<Listing> {
     match belongs {
-        Belonging::Server(own) if server.is_some_and(|server| server != *own) => {
-            return Known::unknown("it belongs to another server");
-        }
+        Belonging::Elsewhere => return Known::unknown("it belongs to another server"),
         Belonging::Server(_) | Belonging::LeftBehind | Belonging::Unknown => {}
     }
     match listed {
@@ -504,7 +502,6 @@ mod tests {
     use super::*;
 
     const SERVER: Identity = Identity { pid: 10, birth: 1 };
-    const OTHER: Identity = Identity { pid: 20, birth: 1 };
 
     fn named(all: &[&str]) -> Named {
         Named { name: "sha256-ab".to_owned(), all: all.iter().map(|name| (*name).to_owned()).collect() }
@@ -523,18 +520,18 @@ mod tests {
         let ours = Belonging::Server(SERVER);
         let listed = loaded(&["gemma4:copy"]);
         let until = Known::Is(Listing::Until(Wall::from_unix_ms(7)));
-        assert_eq!(listing(&named(&["gemma4:26b", "gemma4:copy"]), &listed, &ours, Some(SERVER)), until);
-        assert_eq!(listing(&named(&["gemma4:26b"]), &listed, &ours, Some(SERVER)), Known::Is(Listing::Absent));
-        let latest = listing(&named(&["qwen3-mlx"]), &loaded(&["qwen3-mlx:latest"]), &ours, Some(SERVER));
+        assert_eq!(listing(&named(&["gemma4:26b", "gemma4:copy"]), &listed, &ours), until);
+        assert_eq!(listing(&named(&["gemma4:26b"]), &listed, &ours), Known::Is(Listing::Absent));
+        let latest = listing(&named(&["qwen3-mlx"]), &loaded(&["qwen3-mlx:latest"]), &ours);
         assert_eq!(latest, until, "a name without a tag means the latest");
     }
 
     #[test]
     fn what_no_manifest_names_and_what_another_server_runs_is_not_missed() {
         let listed = loaded(&["gemma4:26b"]);
-        let unnamed = listing(&named(&[]), &listed, &Belonging::Server(SERVER), Some(SERVER));
+        let unnamed = listing(&named(&[]), &listed, &Belonging::Server(SERVER));
         assert!(unnamed.reason().is_some_and(|reason| reason.contains("manifest")), "{unnamed:?}");
-        let of_another = listing(&named(&["smollm:135m"]), &listed, &Belonging::Server(OTHER), Some(SERVER));
+        let of_another = listing(&named(&["smollm:135m"]), &listed, &Belonging::Elsewhere);
         assert!(of_another.reason().is_some_and(|reason| reason.contains("another server")), "{of_another:?}");
     }
 }

@@ -203,6 +203,10 @@ impl Admission {
     /// Takes in what has happened; what is to be done, in this order.
     pub fn step(&mut self, now: Awake, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
+        if let Event::Left(ticket) = event {
+            // Whoever has left is told nothing any more, not even that it has waited long enough.
+            self.forget_waiting(now, ticket);
+        }
         self.give_up(now, &mut effects);
         let mut arrived = None;
         match event {
@@ -212,11 +216,7 @@ impl Admission {
                     self.end(now, ticket, Some(end));
                 }
             }
-            Event::Left(ticket) => match self.requests.get(&ticket).map(|request| request.running.is_some()) {
-                Some(true) => self.end(now, ticket, None),
-                Some(false) => self.forget_waiting(now, ticket),
-                None => {}
-            },
+            Event::Left(ticket) => self.end(now, ticket, None),
             Event::PutBack(permit) => self.put_back(now, permit),
             Event::Drop(ticket) => self.refuse(now, ticket, Refusal::Dropped, &mut effects),
             Event::Move { ticket, lane } => {

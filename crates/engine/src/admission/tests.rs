@@ -437,6 +437,18 @@ fn a_person_can_drop_who_waits_but_not_who_runs() {
 }
 
 #[test]
+fn whoever_has_left_is_told_nothing_any_more() {
+    let mut queue = Admission::new(Limits::default());
+    let ticket =
+        |id, patience| Ticket { id: TicketId(id), model: A.into(), client: "x".into(), lane: Lane::Agent, patience };
+    let start = Awake::from_start(Duration::ZERO);
+    queue.step(start, Event::Arrived(ticket(1, None)));
+    queue.step(start, Event::Arrived(ticket(2, Some(Duration::from_secs(5)))));
+    let late = start + Duration::from_secs(10);
+    assert_eq!(queue.step(late, Event::Left(TicketId(2))), [], "it leaves at the moment at which it gives up");
+}
+
+#[test]
 fn the_snapshot_tells_the_order_of_turns() {
     let mut desk = Desk::experienced(Limits { quantum: seconds(1), ..Limits::default() });
     for (id, client) in [(0, "x"), (1, "x"), (2, "x"), (3, "y")] {

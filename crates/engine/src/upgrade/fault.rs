@@ -40,7 +40,7 @@ pub enum Fault {
     #[error("{} was replaced while it was read", .0.display())]
     Replaced(PathBuf),
     /// It is no archive.
-    #[error("the download can not be unpacked: {0}")]
+    #[error("the download is no release of Ollama: {0}")]
     NoArchive(String),
     /// It claims, or turns out, to hold more than a release can.
     #[error("the download would unpack to more than {}", megabytes(*.limit_bytes))]

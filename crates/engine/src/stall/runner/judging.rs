@@ -101,6 +101,10 @@ impl RunnerWatch {
         }
         match self.seen.belongs {
             Belonging::Server(_) => {}
+            Belonging::Elsewhere => {
+                let why = "it runs below another server, which is not looked after here".to_owned();
+                return Some((Verdict::Unknown { why }, vec![], None));
+            }
             Belonging::LeftBehind if self.orphan_for > END_LONGEST + NOISE_SPAN => return Some(self.orphan(around)),
             Belonging::LeftBehind => {
                 // It ends with its server; what is in its slots belongs to nobody any more.
