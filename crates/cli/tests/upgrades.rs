@@ -294,6 +294,11 @@ fn a_server_that_we_start_ourselves_goes_by_its_link_whatever_file_it_runs_from(
     world.start_daemon();
     stands(&world, "0.24.0", "0.22.1");
     assert_eq!(world.last(&["restart"]).1["outcome"], "proven", "what runs was not tidied away");
+    publish(&world, "0.25.0", Some("server-crashes"));
+    let (code, ending) = upgrade(&world, "0.25.0");
+    let why = ending["failure"]["message"].as_str().unwrap();
+    assert!(code == 1 && why.contains("ended at once"), "its own reason, and soon: {ending}");
+    stands(&world, "0.24.0", "0.22.1");
     assert_eq!(world.last(&["rollback", "--yes"]).0, 0);
     stands(&world, "0.22.1", "0.24.0");
     assert_eq!(world.last(&["restart"]).1["outcome"], "proven");

@@ -331,6 +331,8 @@ pub enum Again {
     Never,
     /// A known race (launchd still draining, LaunchServices still listing the old app): try again soon.
     Soon,
+    /// It may be such a race, and is most likely none (a server that ends at once): try again a few times.
+    Few,
 }
 
 /// Why a step did not succeed, in words for a person.

@@ -226,11 +226,11 @@ async fn tries<W: Works>(
             };
             let over = clock.now().awake.since(began) + PAUSE >= allowance;
             match fault.again() {
-                Again::Soon if !over && !matches!(fault, Fault::Network(_)) => {
+                Again::Soon | Again::Few if !over && !matches!(fault, Fault::Network(_)) => {
                     tell(News::Waiting(fault.to_string()));
                     clock.sleep(PAUSE).await;
                 }
-                Again::Soon | Again::Never => return Err(fault),
+                Again::Soon | Again::Few | Again::Never => return Err(fault),
             }
         }
     };

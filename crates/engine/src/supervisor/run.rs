@@ -201,14 +201,18 @@ impl Supervisor {
         let Some(mut run) = self.take_run(now, life, index) else { return };
         run.performing = false;
         let retry_at = now.awake + retry_delay(run.attempt);
-        match failure.again {
-            Again::Soon if retry_at < run.step_deadline() => {
-                effects.push(report(&run, Progress::Retrying { index, failure }));
-                run.attempt += 1;
-                run.retry_at = Some(retry_at);
-                self.state = State::Working(Box::new(run));
-            }
-            Again::Soon | Again::Never => self.fail(now, run, failure, effects),
+        let goes_on = match failure.again {
+            Again::Soon => true,
+            Again::Few => run.attempt < ATTEMPTS_FEW,
+            Again::Never => false,
+        };
+        if goes_on && retry_at < run.step_deadline() {
+            effects.push(report(&run, Progress::Retrying { index, failure }));
+            run.attempt += 1;
+            run.retry_at = Some(retry_at);
+            self.state = State::Working(Box::new(run));
+        } else {
+            self.fail(now, run, failure, effects);
         }
     }
 
@@ -433,6 +437,8 @@ impl Supervisor {
     }
 }
 
+/// Attempts of a step whose failure is most likely none of a race ([`Again::Few`]).
+const ATTEMPTS_FEW: u32 = 5;
 const TIMED_OUT: &str = "step-timed-out";
 const DIES_AT_START: &str = "dies-at-start";
 

@@ -45,6 +45,21 @@ fn a_start_refused_by_a_known_race_is_tried_again() {
 }
 
 #[test]
+fn a_server_that_ends_at_once_is_started_a_few_times_and_its_own_reason_is_told() {
+    let mut bench = Bench::with_app();
+    bench.settle();
+    bench.fault = Fault::StepFails { name: "start", code: "server-ended", again: Again::Few, times: 5 };
+    bench.ask("1");
+    bench.run_for(15);
+    let Some(Outcome::Failed { failure, .. }) = bench.outcome() else { panic!("{:?}", bench.outcome()) };
+    assert_eq!(failure.code, "server-ended", "and not that it took too long");
+    bench.fault = Fault::StepFails { name: "start", code: "server-ended", again: Again::Few, times: 4 };
+    bench.ask("1");
+    bench.run_for(60);
+    assert_eq!(bench.outcome(), Some(&Outcome::Proven), "another server may have let go of the port late");
+}
+
+#[test]
 fn a_start_that_never_answers_is_tried_twice_and_then_given_up_on() {
     let mut bench = Bench::with_app();
     bench.settle();

@@ -278,7 +278,7 @@ fn ended_early(program: &Path, arguments: &[&str], log: &Path, ended: io::Result
         message: format!("{} {} ended at once ({how}){last}", program.display(), arguments.join(" ")),
         hint: format!("look at {}", log.display()),
         // Another server may still be letting go of the port.
-        again: Again::Soon,
+        again: Again::Few,
     }
 }
 
@@ -363,7 +363,7 @@ mod tests {
         let program = program(&player, "/usr/local/bin/ollama");
         player.file("/home/sim/fail", "");
         let failure = start(&player.machine, &program, &Values::new()).await.unwrap_err();
-        assert_eq!((failure.code, failure.again), ("server-ended", Again::Soon));
+        assert_eq!((failure.code, failure.again), ("server-ended", Again::Few));
         assert!(failure.message.contains("last words: Error: listen tcp"), "{}", failure.message);
         assert_eq!(recorded(&player.machine), None);
     }

@@ -129,7 +129,7 @@ async fn bring_up(machine: &Machine, scope: Scope, name: &str, action: Action<'_
                 unit.active_state, unit.sub_state, unit.result
             ),
             hint: format!("see why: journalctl{} -u {name} -n 50", systemctl::flag(scope)),
-            again: Again::Soon,
+            again: Again::Few,
         });
     }
     Ok(match unit.main_pid {
@@ -253,7 +253,7 @@ mod tests {
         player
             .answers("systemctl.user.show", &loaded("ActiveState=activating\nSubState=auto-restart\nResult=exit-code"));
         let failure = start_unit(&player.machine, Scope::User, UNIT).await.unwrap_err();
-        assert_eq!((failure.code, failure.again), ("unit-ended", Again::Soon));
+        assert_eq!((failure.code, failure.again), ("unit-ended", Again::Few));
         assert!(failure.hint.contains("journalctl --user -u ollama.service"));
     }
 
