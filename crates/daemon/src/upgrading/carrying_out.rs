@@ -226,7 +226,7 @@ async fn tries<W: Works>(
             };
             let over = clock.now().awake.since(began) + PAUSE >= allowance;
             match fault.again() {
-                Again::Soon | Again::Few if !over && !matches!(fault, Fault::Network(_)) => {
+                Again::Soon if !over && !matches!(fault, Fault::Network(_)) => {
                     tell(News::Waiting(fault.to_string()));
                     clock.sleep(PAUSE).await;
                 }
