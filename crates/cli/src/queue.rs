@@ -32,8 +32,11 @@ pub fn page(view: &QueueView, paint: Paint) -> String {
     section(&mut out, "running", &["id", "lane", "client", "model", "runs", ""], rows.collect(), paint);
     let title = format!("waiting ({} of at most {})", view.waiting.len(), view.waiting_at_most);
     let rows = view.waiting.iter().map(|one| {
-        let expected =
-            one.expected_ms.map_or_else(|| "not measured yet".to_owned(), |left| format!("in {}", span(left)));
+        let expected = match (one.expected_ms, view.holds.is_empty()) {
+            (Some(left), _) => format!("in {}", span(left)),
+            (None, true) => "not measured yet".to_owned(),
+            (None, false) => "when it goes on".to_owned(),
+        };
         vec![
             one.id.to_string(),
             one.lane.clone(),

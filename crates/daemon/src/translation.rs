@@ -10,6 +10,7 @@ use stablehand_engine::setting::{Layer, MAIN_SETTINGS, Proof, Report, Standing};
 use stablehand_engine::supervisor::{Origin, Outcome, Progress, State, Supervisor, Surrender};
 use stablehand_engine::time::Wall;
 use stablehand_ollama::catalogue;
+use stablehand_platform::linux::systemctl;
 use stablehand_platform::machine::{Machine, Os};
 use stablehand_protocol::{self as protocol, Ending, Failure, Snapshot, StepProgress, Watched};
 use std::collections::VecDeque;
@@ -355,7 +356,8 @@ fn owner_detail(machine: &Machine, owner: &Owner) -> protocol::Owner {
         Owner::Manual { .. } => {
             let service = match machine.os() {
                 Os::MacOs => "open Ollama.app or run `brew services start ollama`",
-                Os::Linux => "run `systemctl enable --now ollama`",
+                Os::Linux if systemctl::is_there(machine) => "run `systemctl enable --now ollama`",
+                Os::Linux => "start it as a service",
             };
             (false, format!("stop it there and {service}, or run `stablehand apply --take-over`"))
         }

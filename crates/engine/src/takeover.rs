@@ -236,6 +236,8 @@ pub struct Takeover {
     leaves: VecDeque<Awake>,
     backs: VecDeque<Awake>,
     opens: VecDeque<Awake>,
+    /// A person wished, and the gateway has not been opened for that yet.
+    wished: bool,
     /// A restart of ours was begun and no server has been seen since.
     owes_start: bool,
     down_since: Option<Awake>,
@@ -254,6 +256,7 @@ impl Takeover {
             leaves: VecDeque::new(),
             backs: VecDeque::new(),
             opens: VecDeque::new(),
+            wished: false,
             owes_start: false,
             down_since: None,
             spent,
@@ -282,7 +285,7 @@ impl Takeover {
 
     /// A person wishes, or wishes again.
     pub fn wish(&mut self, mode: Mode) {
-        *self = Self::new(mode, None);
+        *self = Self { wished: true, ..Self::new(mode, None) };
     }
 
     /// The configuration names this mode; one that it named before is no new wish.
@@ -353,7 +356,7 @@ impl Takeover {
                 self.spent = None;
                 Next::Rest
             }
-            (Place::Moved, Door::Unknown) => Next::Wait,
+            (Place::Moved, Door::Unknown) => self.open_if_wished(now),
             (Place::Moved, Door::Home | Door::Shut | Door::Beside | Door::Leaving) => {
                 self.moves = 0;
                 self.spent = None;
@@ -386,14 +389,20 @@ impl Takeover {
             return Next::Rest;
         }
         self.opens.push_back(now);
+        self.wished = false;
         Next::Do(Act::Open)
+    }
+
+    /// Whoever wishes for it now has it started once, or hears why it does not start.
+    fn open_if_wished(&mut self, now: Awake) -> Next {
+        if std::mem::take(&mut self.wished) { self.open(now) } else { Next::Rest }
     }
 
     fn beside(&mut self, now: Awake, found: &Found) -> Next {
         match (found.place, found.door) {
             (_, Door::Home) => self.leave(now),
             (Place::Moved, Door::Shut | Door::Beside | Door::Leaving | Door::Unknown) => self.back(now),
-            (Place::Home | Place::Nowhere, Door::Unknown) => Next::Wait,
+            (Place::Home | Place::Nowhere, Door::Unknown) => self.open_if_wished(now),
             (Place::Home | Place::Nowhere, Door::Beside) if !found.sick => Next::Rest,
             (Place::Home | Place::Nowhere, Door::Beside | Door::Shut | Door::Leaving) => {
                 if self.aside.is_some() {

@@ -51,12 +51,15 @@ fn the_way_back_leaves_the_port_first_and_ends_the_gateway_last() {
 fn a_gateway_that_cannot_be_looked_at_is_not_started_anew_and_is_told_to_leave_all_the_same() {
     let untold = found(Place::Moved, Door::Unknown);
     let mut takeover = Takeover::new(Mode::Takeover, None);
-    assert_eq!(takeover.next(at(0), &untold), Next::Wait, "it may be in good order");
+    assert_eq!(takeover.next(at(0), &untold), Next::Rest, "it may be in good order");
     assert_eq!(takeover.next(at(1), &found(Place::Moved, Door::Home)), Next::Rest);
     takeover.wish(Mode::Off);
     assert_eq!(takeover.next(at(2), &untold), Next::Do(Act::Leave), "it may hold the port");
     assert_eq!(takeover.next(at(3), &untold), Next::Do(Act::MoveBack));
     assert_eq!(takeover.next(at(4), &found(Place::Home, Door::Unknown)), Next::Rest);
+    takeover.wish(Mode::Takeover);
+    assert_eq!(takeover.next(at(5), &untold), Next::Do(Act::Open), "whoever wishes hears whether it starts");
+    assert_eq!(takeover.next(at(6), &untold), Next::Rest, "once");
 }
 
 #[test]
