@@ -356,11 +356,13 @@ impl Takeover {
                 self.spent = None;
                 Next::Rest
             }
-            (Place::Moved, Door::Unknown) => self.open_if_wished(now),
-            (Place::Moved, Door::Home | Door::Shut | Door::Beside | Door::Leaving) => {
+            (Place::Moved, door) => {
                 self.moves = 0;
                 self.spent = None;
-                self.open(now)
+                match door {
+                    Door::Unknown => self.open_if_wished(now),
+                    Door::Home | Door::Shut | Door::Beside | Door::Leaving => self.open(now),
+                }
             }
             (Place::Home, Door::Home | Door::Shut | Door::Beside | Door::Leaving | Door::Unknown) => {
                 self.move_once(found)
@@ -426,21 +428,26 @@ impl Takeover {
     }
 
     fn leave(&mut self, now: Awake) -> Next {
-        once_more(&mut self.leaves, now).map_or(Next::Rest, |()| Next::Do(Act::Leave))
+        if once_more(&mut self.leaves, now) { Next::Do(Act::Leave) } else { Next::Rest }
     }
 
     fn back(&mut self, now: Awake) -> Next {
-        once_more(&mut self.backs, now).map_or(Next::Rest, |()| {
-            self.owes_start = true;
-            Next::Do(Act::MoveBack)
-        })
+        if !once_more(&mut self.backs, now) {
+            return Next::Rest;
+        }
+        self.owes_start = true;
+        Next::Do(Act::MoveBack)
     }
 }
 
-/// Counts one more try, unless there were enough of late.
-fn once_more(tries: &mut VecDeque<Awake>, now: Awake) -> Option<()> {
+/// Whether there may be one more try, which is counted; not when there were enough of late.
+fn once_more(tries: &mut VecDeque<Awake>, now: Awake) -> bool {
     tries.retain(|at| now.since(*at) <= TRIES_WINDOW);
-    (tries.len() < TRIES_ALLOWED).then(|| tries.push_back(now))
+    let may = tries.len() < TRIES_ALLOWED;
+    if may {
+        tries.push_back(now);
+    }
+    may
 }
 
 /// What forbids to take Ollama's place, as far as it is seen.

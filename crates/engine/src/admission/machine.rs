@@ -350,7 +350,8 @@ impl Admission {
 
     /// Whether it waits there now.
     fn change_lane(&mut self, now: Awake, id: TicketId, lane: Lane) -> bool {
-        if self.requests.get(&id).is_some_and(|request| request.lane == lane) {
+        let Some(waits) = self.requests.get(&id).filter(|request| request.running.is_none()) else { return false };
+        if waits.lane == lane {
             return true;
         }
         let Some(request) = self.unqueue(now, id) else { return false };

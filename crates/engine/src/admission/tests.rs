@@ -437,6 +437,15 @@ fn a_person_can_drop_who_waits_but_not_who_runs() {
 }
 
 #[test]
+fn a_request_that_runs_waits_in_no_lane() {
+    let mut queue = Admission::new(Limits::default());
+    let ticket = Ticket { id: TicketId(1), model: A.into(), client: "x".into(), lane: Lane::Agent, patience: None };
+    let start = Awake::from_start(Duration::ZERO);
+    queue.step(start, Event::Arrived(ticket));
+    assert_eq!(queue.step(start, Event::Move { ticket: TicketId(1), lane: Lane::Agent }), []);
+}
+
+#[test]
 fn whoever_has_left_is_told_nothing_any_more() {
     let mut queue = Admission::new(Limits::default());
     let ticket =

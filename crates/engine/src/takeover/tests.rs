@@ -53,6 +53,10 @@ fn a_gateway_that_cannot_be_looked_at_is_not_started_anew_and_is_told_to_leave_a
     let mut takeover = Takeover::new(Mode::Takeover, None);
     assert_eq!(takeover.next(at(0), &untold), Next::Rest, "it may be in good order");
     assert_eq!(takeover.next(at(1), &found(Place::Moved, Door::Home)), Next::Rest);
+    let mut moved = Takeover::new(Mode::Takeover, None);
+    assert_eq!(moved.next(at(0), &found(Place::Home, Door::Shut)), Next::Do(Act::Move));
+    assert_eq!(moved.next(at(1), &untold), Next::Rest);
+    assert_eq!(moved.next(at(2), &found(Place::Home, Door::Shut)), Next::Do(Act::Move), "it had moved, and may again");
     takeover.wish(Mode::Off);
     assert_eq!(takeover.next(at(2), &untold), Next::Do(Act::Leave), "it may hold the port");
     assert_eq!(takeover.next(at(3), &untold), Next::Do(Act::MoveBack));
