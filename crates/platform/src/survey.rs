@@ -91,10 +91,10 @@ impl Surveyor {
         let uid = self.machine.uid();
         let listeners = listeners.map(|listeners| without_the_gone(listeners, &sightings, uid));
         let keepers = self.keepers(&sightings, &others).await;
-        let programs = programs(&self.machine);
+        let started = linux::own_process::recorded_start(&self.machine);
+        let programs = programs(&self.machine, started.as_ref());
         let named = |program: PathBuf| by_its_link(&self.machine, &programs, program);
-        let started_by_us = linux::own_process::recorded_start(&self.machine)
-            .map(|started| Started { program: named(started.program), ..started });
+        let started_by_us = started.map(|started| Started { program: named(started.program), ..started });
         for sighting in sightings.iter_mut().filter(|sighting| sighting.role == Role::Serve) {
             if let Known::Is(program) = &sighting.process.executable {
                 sighting.process.executable = Known::Is(named(program.clone()));
@@ -360,14 +360,14 @@ fn strangers(sightings: &[Sighting], others: &[Process]) -> Vec<Process> {
 
 /// `ollama` programs for a start of our own, the one that we started last before all. One that only leads into an app
 /// bundle is the app's.
-fn programs(machine: &Machine) -> Vec<PathBuf> {
+fn programs(machine: &Machine, started: Option<&Started>) -> Vec<PathBuf> {
     let usual: &[&str] = match machine.os() {
         Os::MacOs => &["/opt/homebrew/bin/ollama", "/usr/local/bin/ollama"],
         Os::Linux => &["/usr/local/bin/ollama", "/usr/bin/ollama", "/opt/ollama/bin/ollama", "/snap/bin/ollama"],
     };
     let own = machine.home().join(".local/bin/ollama");
     let mut found: Vec<PathBuf> = vec![];
-    let started = linux::own_process::recorded_start(machine).map(|started| started.program);
+    let started = started.map(|started| started.program.clone());
     for path in started.into_iter().chain(usual.iter().map(|path| machine.at(path))).chain([own]) {
         if is_program(&path) && !found.contains(&path) {
             found.push(path);
@@ -442,7 +442,7 @@ mod tests {
         let link = machine.at("/usr/local/bin/ollama");
         fs::create_dir_all(link.parent().unwrap()).unwrap();
         std::os::unix::fs::symlink(machine.at("/Applications/Ollama.app/Contents/Resources/ollama"), &link).unwrap();
-        assert!(programs(&machine).is_empty());
+        assert!(programs(&machine, None).is_empty());
     }
 
     #[test]
@@ -455,9 +455,10 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         let record = serde_json::json!({ "format": 1, "pid": 1, "birth": 1, "program": started, "values": {} });
         fs::write(folder.join("server.json"), record.to_string()).unwrap();
-        assert_eq!(programs(&machine), [started.clone(), machine.at("/usr/bin/ollama")]);
+        let recorded = linux::own_process::recorded_start(&machine);
+        assert_eq!(programs(&machine, recorded.as_ref()), [started.clone(), machine.at("/usr/bin/ollama")]);
         fs::remove_file(started).unwrap();
-        assert_eq!(programs(&machine), [machine.at("/usr/bin/ollama")]);
+        assert_eq!(programs(&machine, recorded.as_ref()), [machine.at("/usr/bin/ollama")]);
     }
 
     #[test]

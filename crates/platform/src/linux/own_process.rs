@@ -90,7 +90,7 @@ pub fn value_changes(machine: &Machine, values: &Values) -> Result<Vec<Change>, 
 
 /// The server that we wrote down, whether it still runs or not.
 pub fn recorded(machine: &Machine) -> Option<Identity> {
-    record(machine).map(|record| Identity { pid: record.pid, birth: record.birth })
+    recorded_start(machine).map(|started| started.id)
 }
 
 /// The server that we wrote down, with the name of its program. That need not lie where one would look for it.
