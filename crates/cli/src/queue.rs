@@ -32,10 +32,11 @@ pub fn page(view: &QueueView, paint: Paint) -> String {
     section(&mut out, "running", &["id", "lane", "client", "model", "runs", ""], rows.collect(), paint);
     let title = format!("waiting ({} of at most {})", view.waiting.len(), view.waiting_at_most);
     let rows = view.waiting.iter().map(|one| {
-        let expected = match (one.expected_ms, view.holds.is_empty()) {
-            (Some(left), _) => format!("in {}", span(left)),
-            (None, true) => "not measured yet".to_owned(),
-            (None, false) => "when it goes on".to_owned(),
+        let held = view.holds.iter().any(|hold| hold.model.as_ref().is_none_or(|model| *model == one.model));
+        let expected = match one.expected_ms {
+            Some(left) => format!("in {}", span(left)),
+            None if held => "when it goes on".to_owned(),
+            None => "not measured yet".to_owned(),
         };
         vec![
             one.id.to_string(),
@@ -110,6 +111,19 @@ mod tests {
         }
     }
 
+    fn waiting() -> WaitingRequest {
+        WaitingRequest {
+            id: 12,
+            model: "gemma4:26b".to_owned(),
+            client: "night job".to_owned(),
+            lane: "batch".to_owned(),
+            path: "/api/chat".to_owned(),
+            waited_ms: 1_240,
+            position: 1,
+            expected_ms: None,
+        }
+    }
+
     #[test]
     fn an_empty_queue_says_so() {
         let page = page(&view(), Paint::Plain);
@@ -129,16 +143,7 @@ mod tests {
             waited_ms: 0,
             running_ms: 12_300,
         });
-        view.waiting.push(WaitingRequest {
-            id: 12,
-            model: "gemma4:26b".to_owned(),
-            client: "night job".to_owned(),
-            lane: "batch".to_owned(),
-            path: "/api/chat".to_owned(),
-            waited_ms: 1_240,
-            position: 1,
-            expected_ms: None,
-        });
+        view.waiting.push(waiting());
         let expected = "\
 gateway on 127.0.0.1:11434, Ollama behind it at 127.0.0.1:11435
 requests are held while Ollama is restarted, for at most 2 min 5 s
@@ -149,8 +154,20 @@ id  lane   client  model       runs
 
 waiting (1 of at most 10)
 id  lane   client     model       waits  place  turn
-12  batch  night job  gemma4:26b  1.2 s  1      not measured yet
+12  batch  night job  gemma4:26b  1.2 s  1      when it goes on
 ";
         assert_eq!(page(&view, Paint::Plain), expected);
+    }
+
+    #[test]
+    fn a_turn_that_is_not_known_says_why() {
+        let turn = |holds: Vec<QueueHold>| {
+            let page = page(&QueueView { holds, waiting: vec![waiting()], ..view() }, Paint::Plain);
+            page.trim_end().rsplit("  ").next().map(str::to_owned)
+        };
+        let hold = |model: &str| QueueHold { why: "recovery".to_owned(), model: Some(model.to_owned()), left_ms: None };
+        assert_eq!(turn(vec![]).as_deref(), Some("not measured yet"));
+        assert_eq!(turn(vec![hold("gemma4:26b")]).as_deref(), Some("when it goes on"));
+        assert_eq!(turn(vec![hold("qwen3.5:4b")]).as_deref(), Some("not measured yet"));
     }
 }
