@@ -54,12 +54,12 @@ impl Alerts {
 
     /// What it was about is over.
     pub(crate) fn over(&mut self, kind: AlertKind) {
-        self.gate.clear(self.machine.clock().now().awake, kind);
+        self.gate.clear(self.machine.clock().awake(), kind);
     }
 
     /// What whoever watches told of and does not see any more is over.
     pub(crate) fn watched(&mut self, standing: &BTreeSet<AlertKind>) {
-        self.gate.clear_all(self.machine.clock().now().awake, |kind| match kind {
+        self.gate.clear_all(self.machine.clock().awake(), |kind| match kind {
             AlertKind::Stall(_) | AlertKind::UnexpectedModel | AlertKind::MemoryBudget => !standing.contains(&kind),
             AlertKind::GaveUp
             | AlertKind::ServerSilent

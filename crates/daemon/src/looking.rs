@@ -191,7 +191,7 @@ impl Looker {
         if self.session.is_none() {
             self.read_session_host().await;
         }
-        let began = self.machine.clock().now().awake;
+        let began = self.machine.clock().awake();
         self.port = self.port_wanted(configuration);
         let Surveyed { survey, home, wanted, at_home } = self.survey(configuration).await;
         self.reached_at = survey.listeners.known().map(|listeners| reachable_at(listeners, self.port));
@@ -473,7 +473,7 @@ impl Looker {
         names: &[Name],
         desired: &Values,
     ) -> Session {
-        let now = self.machine.clock().now().awake;
+        let now = self.machine.clock().awake();
         let server = server.map(|process| process.id);
         if let Some(session) = &self.session {
             let fresh = now.since(session.at) < SESSION_BELIEVED;
@@ -509,7 +509,7 @@ impl Looker {
     }
 
     async fn config_line(&mut self, owner: &Owner, server: &Process) -> Known<Logged> {
-        let now = self.machine.clock().now().awake;
+        let now = self.machine.clock().awake();
         if let Some((of, logged, at)) = &self.config_line
             && *of == server.id
         {
@@ -539,7 +539,7 @@ impl Looker {
             let Role::Runner(args) = &sighting.role else { continue };
             let model = match &args.model {
                 Known::Is(model) => {
-                    Known::Is(self.names.of(self.machine.home(), self.machine.clock().now().awake, model).name)
+                    Known::Is(self.names.of(self.machine.home(), self.machine.clock().awake(), model).name)
                 }
                 Known::Unknown(reason) => Known::Unknown(reason.clone()),
             };

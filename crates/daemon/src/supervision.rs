@@ -272,7 +272,7 @@ impl Supervision {
     /// Real time until something is due.
     fn next_wait(&self) -> Duration {
         let due = match self.supervisor.deadline() {
-            Some((at, _)) => self.machine.clock().real_span(at.since(self.machine.clock().now().awake)),
+            Some((at, _)) => self.machine.clock().real_span(at.since(self.machine.clock().awake())),
             None => CONFIGURATION_INTERVAL,
         };
         due.min(CONFIGURATION_INTERVAL)

@@ -275,7 +275,7 @@ impl Upgrading {
 
     /// Changes nothing, tells, and lets everybody else work.
     async fn wait(&mut self, links: &Links, words: Words) {
-        self.tried_at = Some(self.machine.clock().now().awake);
+        self.tried_at = Some(self.machine.clock().awake());
         self.tell(links, words.message.clone(), &words.hint).await;
         self.stuck = Some(words);
         self.hand_back(links).await;
@@ -596,7 +596,7 @@ impl Upgrading {
         self.app_management_refused |= end.failure.as_ref().is_some_and(app_management);
         let (word, words) = words_of(&end, order);
         if end.turn.is_none() {
-            self.tried_at = Some(self.machine.clock().now().awake);
+            self.tried_at = Some(self.machine.clock().awake());
             self.stuck = Some(Words::new("upgrade-halted", words.message.clone(), words.hint.clone()));
         }
         let committed = end.turn == Some(Turn::Finish);
@@ -686,7 +686,7 @@ impl Upgrading {
         if self.work.is_some() {
             return;
         }
-        let now = self.machine.clock().now().awake;
+        let now = self.machine.clock().awake();
         if self.stuck.is_some() && self.tried_at.is_none_or(|at| now.since(at) >= TRY_AGAIN) {
             self.stuck = None;
             let _ending = links.charges.send(Charge::HandOver).await;

@@ -257,7 +257,7 @@ impl Watching {
 
     /// Real time until the ladder wants to be asked again. A look asks it too, so that this never turns in circles.
     fn due(&self) -> Option<Duration> {
-        let now = self.machine.clock().now().awake;
+        let now = self.machine.clock().awake();
         let (at, _) = self.ladder.deadline()?;
         Some(self.machine.clock().real_span(at.since(now)).max(LEAST_DEADLINE))
     }

@@ -19,7 +19,7 @@ fn main() -> Result<()> {
     let number = |index: usize| numbers.get(index).and_then(|text: &String| text.parse::<u64>().ok()).ok_or_else(usage);
     match what.as_str() {
         "latency" => latency(address, number(0)?),
-        "rate" => rate(address, number(0)?, Duration::from_secs(number(1)?)),
+        "rate" => rate(address, number(0)?, Duration::from_millis(number(1)?)),
         "tokens" => tokens(address, number(0)?, number(1)?),
         "wait" => wait(address, number(0)?),
         _ => Err(usage()),
@@ -28,7 +28,7 @@ fn main() -> Result<()> {
 
 fn usage() -> Error {
     Error::other(
-        "load latency ADDRESS REQUESTS | rate ADDRESS CONNECTIONS SECONDS | tokens ADDRESS TOKENS GAP_US | wait ADDRESS COUNT",
+        "load latency ADDRESS REQUESTS | rate ADDRESS CONNECTIONS MS | tokens ADDRESS TOKENS GAP_US | wait ADDRESS COUNT",
     )
 }
 

@@ -4,23 +4,27 @@
 //! to two files of bounded size.
 
 use crate::callers::Caller;
+use crate::route::Endpoint;
 use http::{Method, StatusCode};
 use jiff::Timestamp;
 use serde::Serialize;
 use stablehand_platform::machine::Machine;
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Notify;
 
 /// The file is put aside at this length.
 const FILE_BYTES: u64 = 8 << 20;
 /// As many lines wait for the disk at most; requests go before lines, so more are lost.
 const LINES_AT_MOST: usize = 16_384;
+/// Memory for so many is kept between two writings.
+const LINES_KEPT: usize = 512;
 /// How long lines are gathered.
 const GATHER: Duration = Duration::from_millis(250);
 /// A longer path is cut off.
@@ -36,6 +40,8 @@ pub struct AccessLog {
 struct Inner {
     path: PathBuf,
     lines: Mutex<Vec<Line>>,
+    /// The memory of lines that were written, for the next ones: growing it while requests are answered costs them.
+    written: Mutex<Vec<Line>>,
     /// The first line after a while has come.
     first: Notify,
     wanted: AtomicBool,
@@ -49,10 +55,11 @@ pub struct Entry {
 
 #[derive(Debug, Serialize)]
 struct Line {
-    at: Timestamp,
+    #[serde(serialize_with = "as_timestamp")]
+    at: SystemTime,
     #[serde(serialize_with = "as_text")]
     method: Method,
-    path: String,
+    path: Cow<'static, str>,
     status: u16,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_name")]
     client: Option<Arc<str>>,
@@ -95,12 +102,23 @@ impl AccessLog {
 
     /// Writes down what was gathered.
     pub async fn flush(&self) {
-        let lines = std::mem::take(&mut *self.inner.lines.lock().unwrap_or_else(PoisonError::into_inner));
-        if lines.is_empty() {
-            return;
-        }
-        let path = self.inner.path.clone();
-        let written = tokio::task::spawn_blocking(move || append(&path, &text_of(&lines))).await;
+        let fresh = std::mem::take(&mut *self.inner.written.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut lines = {
+            let mut lines = self.inner.lines.lock().unwrap_or_else(PoisonError::into_inner);
+            if lines.is_empty() {
+                return;
+            }
+            std::mem::replace(&mut *lines, fresh)
+        };
+        let inner = self.inner.clone();
+        let written = tokio::task::spawn_blocking(move || {
+            let written = append(&inner.path, &text_of(&lines));
+            lines.clear();
+            lines.shrink_to(LINES_KEPT);
+            *inner.written.lock().unwrap_or_else(PoisonError::into_inner) = lines;
+            written
+        })
+        .await;
         if let Ok(Err(error)) = written {
             tracing::debug!(%error, "requests were not noted");
         }
@@ -116,12 +134,10 @@ impl AccessLog {
         if !self.inner.wanted.load(Ordering::Relaxed) {
             return Entry { noted: None };
         }
-        let end = path.char_indices().map(|(at, _)| at).take_while(|at| *at <= PATH_BYTES).last().unwrap_or(0);
-        let path = if path.len() > PATH_BYTES { &path[..end] } else { path };
         let line = Line {
-            at: Timestamp::now(),
+            at: SystemTime::now(),
             method: method.clone(),
-            path: path.to_owned(),
+            path: path_of(path),
             status: 0,
             client: None,
             lane: None,
@@ -206,6 +222,17 @@ impl Drop for Entry {
             }
         }
     }
+}
+
+fn path_of(path: &str) -> Cow<'static, str> {
+    match Endpoint::at(path) {
+        Some(endpoint) => Cow::Borrowed(endpoint.path),
+        None => Cow::Owned(path[..path.floor_char_boundary(PATH_BYTES)].to_owned()),
+    }
+}
+
+fn as_timestamp<S: serde::Serializer>(at: &SystemTime, into: S) -> Result<S::Ok, S::Error> {
+    Timestamp::try_from(*at).unwrap_or_default().serialize(into)
 }
 
 fn as_text<S: serde::Serializer>(method: &Method, into: S) -> Result<S::Ok, S::Error> {

@@ -10,6 +10,7 @@ use stablehand_platform::files::Stamp;
 use stablehand_platform::machine::Machine;
 use stablehand_platform::paths::stablehand_files;
 use stablehand_protocol::Failure;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
@@ -167,12 +168,18 @@ impl Configuration {
 
 /// A model's name as `/api/ps` tells it: in small letters, without the registry's own parts, with a tag
 /// (`types/model/name.go`).
-pub fn full_name(name: &str) -> String {
-    let name = name.trim().to_lowercase();
-    let name = name.strip_prefix("registry.ollama.ai/").unwrap_or(&name);
-    let name = name.strip_prefix("library/").unwrap_or(name);
-    let last = name.rsplit('/').next().unwrap_or(name);
-    if last.contains(':') { name.to_owned() } else { format!("{name}:latest") }
+pub fn full_name(name: &str) -> Cow<'_, str> {
+    let name = name.trim();
+    let is_small = name.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase());
+    let name = if is_small { Cow::Borrowed(name) } else { Cow::Owned(name.to_lowercase()) };
+    let short = name.strip_prefix("registry.ollama.ai/").unwrap_or(&name);
+    let short = short.strip_prefix("library/").unwrap_or(short);
+    let last = short.rsplit('/').next().unwrap_or(short);
+    match (last.contains(':'), short.len() == name.len()) {
+        (true, true) => name,
+        (true, false) => Cow::Owned(short.to_owned()),
+        (false, _) => Cow::Owned(format!("{short}:latest")),
+    }
 }
 
 /// The file, the last good version of it, and why the present one is not taken.
@@ -452,7 +459,7 @@ fn bounds(table: &Table, bounds: &mut Bounds) -> Result<(), String> {
 
 fn models(tables: BTreeMap<String, ModelTable>, taken: &mut Configuration) -> Result<(), String> {
     for (name, table) in tables {
-        let model = full_name(&name);
+        let model = full_name(&name).into_owned();
         if let Some(unknown) = table.pin.keys().find(|key| !PINNABLE.contains(&key.as_str())) {
             return Err(format!(
                 "«{unknown}» of {name} cannot be pinned; a change of these makes Ollama load a model anew: {}",

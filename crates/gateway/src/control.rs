@@ -135,7 +135,7 @@ async fn hold(State(shared): State<Arc<Shared>>, body: Bytes) -> Answered {
     let why = reason(&asked.why)?;
     let at_most = shared.front.configuration.borrow().bounds.hold;
     let span = asked.for_s.map_or(HOLD, Duration::from_secs).min(at_most);
-    let until = Some(shared.front.clock.now().awake + span);
+    let until = Some(shared.front.clock.awake() + span);
     shared.front.queue.tell(Event::Hold { why, scope: scope(&asked), until });
     Ok(done(format!("requests are held for at most {} s", span.as_secs())))
 }
@@ -185,7 +185,7 @@ async fn upstream(State(shared): State<Arc<Shared>>, body: Bytes) -> Answered {
         shared.front.upstream.moved(address);
     }
     let queue = &shared.front.queue;
-    let asked = shared.front.clock.now().awake;
+    let asked = shared.front.clock.awake();
     shared.told.note(asked);
     if shared.told.take(&told) {
         shared.apply();

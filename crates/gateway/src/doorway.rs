@@ -128,12 +128,13 @@ pub fn host_is_allowed(local: SocketAddr, host: Option<&HeaderValue>, hostname: 
     let Some(host) = host else { return true };
     let Ok(host) = host.to_str() else { return false };
     let host = without_port(host);
+    if host.is_empty() || host.eq_ignore_ascii_case("localhost") {
+        return true;
+    }
     if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
         return is_near(address);
     }
-    host.is_empty()
-        || host.eq_ignore_ascii_case("localhost")
-        || host.to_lowercase() == hostname.to_lowercase()
+    host.to_lowercase() == hostname.to_lowercase()
         || [".localhost", ".local", ".internal"].iter().any(|domain| {
             let start = host.len().checked_sub(domain.len());
             start.and_then(|start| host.get(start..)).is_some_and(|end| end.eq_ignore_ascii_case(domain))

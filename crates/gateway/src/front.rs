@@ -301,7 +301,7 @@ impl Front {
                         held.end(End::Failed);
                         return Err(self.unreachable(&error));
                     }
-                    let until = Some(self.clock.now().awake + patience);
+                    let until = Some(self.clock.awake() + patience);
                     self.queue.tell(Event::Hold { why: Why::Unreachable, scope: Scope::All, until });
                     arrival = Arrival::Waits(held.put_back());
                     request = back;

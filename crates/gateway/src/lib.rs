@@ -21,6 +21,7 @@ mod family;
 mod form;
 mod front;
 mod gateway;
+mod head_timer;
 mod headers;
 mod intake;
 mod keys;

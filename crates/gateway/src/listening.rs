@@ -3,6 +3,7 @@
 
 use crate::callers::Ends;
 use crate::front::Front;
+use crate::head_timer::HeadTimer;
 use crate::malformed::Spoken;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -234,7 +235,7 @@ async fn http1(stream: TcpStream, ends: Arc<Ends>, front: Arc<Front>, mut phase:
         async move { Ok::<_, Infallible>(front.answer(ends, request).await) }
     });
     let mut connection = http1::Builder::new()
-        .timer(TokioTimer::new())
+        .timer(HeadTimer::default())
         .header_read_timeout(bounds.head)
         .max_header_size(bounds.head_bytes)
         .auto_date_header(false)

@@ -24,7 +24,7 @@ pub async fn look(shared: Arc<Shared>) {
         if !busy {
             changes.changed().await;
         }
-        let now = front.clock.now().awake;
+        let now = front.clock.awake();
         let told = shared.told.last().is_some_and(|at| now.since(at) < TOLD);
         let view = front.queue.view().snapshot;
         busy = view.waiting.len() + view.running.len() > 0;

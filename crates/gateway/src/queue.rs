@@ -237,7 +237,7 @@ impl Queue {
     pub fn view(&self) -> View {
         let owner = self.owner();
         View {
-            snapshot: owner.admission.snapshot(owner.clock.now().awake),
+            snapshot: owner.admission.snapshot(owner.clock.awake()),
             counts: owner.counts.clone(),
             paths: owner.about.iter().map(|(ticket, about)| (*ticket, about.path)).collect(),
         }
@@ -300,7 +300,7 @@ impl Queue {
             let left = {
                 let mut owner = self.owner();
                 owner.acts_at = owner.admission.deadline().map(|(at, _)| at);
-                owner.acts_at.map(|at| owner.clock.real_span(at.since(owner.clock.now().awake)))
+                owner.acts_at.map(|at| owner.clock.real_span(at.since(owner.clock.awake())))
             };
             match left {
                 None => self.inner.called.notified().await,
@@ -480,7 +480,7 @@ impl Owner {
 
     /// What came of it, carried out.
     fn step(&mut self, inner: &Inner, event: Event) -> Vec<Effect> {
-        let now = self.clock.now().awake;
+        let now = self.clock.awake();
         let effects = self.admission.step(now, event);
         for effect in &effects {
             self.perform(inner, now, effect);
@@ -559,7 +559,7 @@ impl Owner {
             && let Some(admitted) = about.admitted
         {
             stir(&mut self.stirred, &about.kind.2);
-            self.counts.ended(&about.kind, self.clock.now().awake.since(admitted));
+            self.counts.ended(&about.kind, self.clock.awake().since(admitted));
         }
     }
 }

@@ -45,7 +45,7 @@ pub fn rewrite(
     }
     // The other families have no options; there Ollama takes the model's own (`openai/openai.go`).
     if endpoint.family == Family::Ollama
-        && let Some(pins) = configuration.pins.get(&model)
+        && let Some(pins) = configuration.pins.get(&*model)
     {
         if found.options_twice {
             return Err(Refusal::bad_request("the body has options twice, so that none of them can be pinned"));

@@ -64,7 +64,11 @@ impl Endpoint {
         if method != Method::POST {
             return None;
         }
-        let path = decoded(path);
+        Self::at(&decoded(path))
+    }
+
+    /// The one at this path, written just like that.
+    pub fn at(path: &str) -> Option<&'static Self> {
         ENDPOINTS.iter().find(|endpoint| endpoint.path == path)
     }
 

@@ -149,8 +149,8 @@ async fn end_where(
     patience: Duration,
     is_meant: impl Fn(&Process) -> bool,
 ) -> Result<String, StepFailure> {
-    let begun = machine.clock().now().awake;
-    let after = || format!("{:.1} s", machine.clock().now().awake.since(begun).as_secs_f64());
+    let begun = machine.clock().awake();
+    let after = || format!("{:.1} s", machine.clock().awake().since(begun).as_secs_f64());
     for (kind, within) in [(Kind::Term, patience), (Kind::Kill, AFTER_KILL)] {
         match send_where(machine, id, kind, &is_meant) {
             Ok(()) => {}

@@ -397,7 +397,7 @@ impl Supervision {
             return false;
         }
         self.placing.acting = None;
-        self.placing.acted = self.machine.clock().now().awake;
+        self.placing.acted = self.machine.clock().awake();
         if let Some(asking) = &mut self.placing.asking {
             asking.pending = false;
             let mut ending = Ending::new(protocol::Outcome::Unknown);
@@ -471,7 +471,7 @@ impl Supervision {
 
     pub(super) async fn placed(&mut self, done: Result<String, Failure>) {
         let Some(Acting::Service(act)) = self.placing.acting.take() else { return };
-        self.placing.acted = self.machine.clock().now().awake;
+        self.placing.acted = self.machine.clock().awake();
         match (done, &mut self.placing.asking) {
             (Ok(note), Some(asking)) => {
                 let _ = asking.events.try_send(protocol::Event::StepDone { index: asking.begun, note });

@@ -216,7 +216,7 @@ async fn tries<W: Works>(
     tell: Tell<'_>,
 ) -> Result<String, Fault> {
     let clock = pace.clock;
-    let began = clock.now().awake;
+    let began = clock.awake();
     let allowance = deed.allowance();
     let all = async {
         loop {
@@ -224,7 +224,7 @@ async fn tries<W: Works>(
                 Ok(note) => return Ok(note),
                 Err(fault) => fault,
             };
-            let over = clock.now().awake.since(began) + PAUSE >= allowance;
+            let over = clock.awake().since(began) + PAUSE >= allowance;
             match fault.again() {
                 Again::Soon if !over && !matches!(fault, Fault::Network(_)) => {
                     tell(News::Waiting(fault.to_string()));

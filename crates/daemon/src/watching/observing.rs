@@ -339,7 +339,7 @@ impl Observer {
         };
         let (model, listing) = match &args.model {
             Known::Is(model) => {
-                let named = self.names.of(self.machine.home(), self.machine.clock().now().awake, model);
+                let named = self.names.of(self.machine.home(), self.machine.clock().awake(), model);
                 let listing = listing(&named, listed, &belongs);
                 let listed_as = listed.known().and_then(|all| listed_as(&named, all)).map(|(name, _)| name);
                 // The name that it was loaded by, for as long as it lives: what was learned of it goes by its name.

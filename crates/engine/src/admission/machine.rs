@@ -6,7 +6,7 @@ use super::table::Table;
 use super::turns::{Arrival, Opened, Turns};
 use super::{Costs, Effect, End, Event, Lane, Limits, Permit, Refusal, Scope, Start, Ticket, TicketId, Why};
 use crate::time::Awake;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub struct Admission {
     pub(super) limits: Limits,
     pub(super) models: Table<Model>,
     pub(super) clients: Table<Client>,
-    pub(super) requests: HashMap<TicketId, Request>,
+    pub(super) requests: BTreeMap<TicketId, Request>,
     pub(super) permits: BTreeMap<Permit, TicketId>,
     pub(super) holds: BTreeMap<(Why, Scope), Option<Awake>>,
     /// Who gives up when.
@@ -184,7 +184,7 @@ impl Admission {
             limits,
             models: Table::new(),
             clients: Table::new(),
-            requests: HashMap::new(),
+            requests: BTreeMap::new(),
             permits: BTreeMap::new(),
             holds: BTreeMap::new(),
             patience: BTreeSet::new(),
@@ -264,9 +264,8 @@ impl Admission {
     }
 
     fn model(&mut self, name: &Arc<str>) -> usize {
-        let known = self.models.find(name).is_some();
-        let number = self.models.number(name);
-        if !known {
+        let (number, fresh) = self.models.number(name);
+        if fresh {
             self.models[number].at_most = self.limits.of_model(name).running;
             self.models[number].lanes.iter_mut().for_each(|lane| lane.set_quantum(self.limits.quantum));
         }
@@ -274,9 +273,8 @@ impl Admission {
     }
 
     fn client(&mut self, name: &Arc<str>) -> usize {
-        let known = self.clients.find(name).is_some();
-        let number = self.clients.number(name);
-        if !known {
+        let (number, fresh) = self.clients.number(name);
+        if fresh {
             self.clients[number].at_most = self.limits.of_client(name).running;
             self.clients[number].parked = self.clients[number].is_at_limit();
         }

@@ -1,13 +1,13 @@
 //! Things with names, addressed by a small number while they are of use.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
 /// Finds an entry by its name once; afterwards by its number, which stays until the entry is forgotten.
 #[derive(Clone, Debug)]
 pub(super) struct Table<T> {
-    by_name: HashMap<Arc<str>, usize>,
+    by_name: BTreeMap<Arc<str>, usize>,
     entries: Vec<Entry<T>>,
     free: Vec<usize>,
 }
@@ -21,17 +21,17 @@ struct Entry<T> {
 
 impl<T: Default> Table<T> {
     pub(super) fn new() -> Self {
-        Self { by_name: HashMap::new(), entries: Vec::new(), free: Vec::new() }
+        Self { by_name: BTreeMap::new(), entries: Vec::new(), free: Vec::new() }
     }
 
     pub(super) fn find(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()
     }
 
-    /// The number of this name, which is new when it was not known.
-    pub(super) fn number(&mut self, name: &Arc<str>) -> usize {
+    /// The number of this name, and whether it was not known before.
+    pub(super) fn number(&mut self, name: &Arc<str>) -> (usize, bool) {
         if let Some(number) = self.find(name) {
-            return number;
+            return (number, false);
         }
         let entry = Entry { name: Some(name.clone()), value: T::default() };
         let number = match self.free.pop() {
@@ -45,7 +45,7 @@ impl<T: Default> Table<T> {
             }
         };
         self.by_name.insert(name.clone(), number);
-        number
+        (number, true)
     }
 
     pub(super) fn name(&self, number: usize) -> Arc<str> {
@@ -93,13 +93,13 @@ mod tests {
     fn a_number_is_free_again_when_its_entry_is_forgotten() {
         let mut table = Table::<u32>::new();
         let (one, two): (Arc<str>, Arc<str>) = ("one".into(), "two".into());
-        let first = table.number(&one);
+        let (first, _) = table.number(&one);
         table[first] = 7;
-        assert_eq!(table.number(&one), first);
+        assert_eq!(table.number(&one), (first, false));
         table.forget(first);
         assert_eq!(table.find("one"), None);
         assert_eq!(table.numbers(), [0; 0]);
-        let second = table.number(&two);
+        let (second, _) = table.number(&two);
         assert_eq!((second, table[second]), (first, 0), "the number, not the value");
         assert_eq!(&*table.name(second), "two");
     }

@@ -117,6 +117,9 @@ fn names_are_what_the_server_lists() {
         ("registry.ollama.ai/library/llama", "llama:latest"),
         ("hf.co/ada/model:Q4", "hf.co/ada/model:q4"),
         ("host:5000/ada/model", "host:5000/ada/model:latest"),
+        ("library/llama:1b", "llama:1b"),
+        // Large letters that have no small ones.
+        ("𝐀Ä", "𝐀ä:latest"),
     ] {
         assert_eq!(full_name(name), full);
     }

@@ -116,7 +116,7 @@ impl Connections {
 
     /// The established connections to this TCP port of this machine, on any address, the oldest first.
     pub fn look(&mut self, port: u16) -> Known<Vec<Connection>> {
-        let now = self.machine.clock().now().awake;
+        let now = self.machine.clock().awake();
         if cfg!(target_os = "macos") {
             match self.servers.pairs(port) {
                 Ok(pairs) => Known::Is(self.told(now, pairs, mac_sockets::holders)),

@@ -116,9 +116,9 @@ pub async fn unload(machine: &Machine, label: &str) -> Result<String, StepFailur
             }
         }
     }
-    let begun = machine.clock().now().awake;
+    let begun = machine.clock().awake();
     if gone_within(machine, label, DRAIN_LIMIT).await? {
-        let took = machine.clock().now().awake.since(begun);
+        let took = machine.clock().awake().since(begun);
         Ok(format!("the job {label} left launchd after {:.1} s", took.as_secs_f64()))
     } else {
         Err(LaunchctlError::InProgress.into_failure(&format!("the job {label} was told to end")))

@@ -73,7 +73,7 @@ pub async fn publish(
 /// # Errors
 /// A [`StepFailure`] in words.
 pub async fn stop_unit(machine: &Machine, scope: Scope, name: &str) -> Result<String, StepFailure> {
-    let begun = machine.clock().now().awake;
+    let begun = machine.clock().awake();
     act(machine, scope, Action::Stop(name)).await?;
     let unit = systemctl::show_one(machine, scope, name).await?;
     if unit.is_up() {
@@ -84,7 +84,7 @@ pub async fn stop_unit(machine: &Machine, scope: Scope, name: &str) -> Result<St
             again: Again::Soon,
         });
     }
-    let took = machine.clock().now().awake.since(begun);
+    let took = machine.clock().awake().since(begun);
     Ok(format!("{name} is down after {:.1} s", took.as_secs_f64()))
 }
 

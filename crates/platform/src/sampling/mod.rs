@@ -184,7 +184,7 @@ mod tests {
         let total = first.memory.total_bytes.known().copied().unwrap();
         assert!(first.memory.used_bytes.known().is_some_and(|used| *used > 0 && *used <= total));
         assert_eq!(first.processes[0].state, Known::Is(RunState::Running));
-        while sampler.machine.clock().now().awake == first.at.awake {
+        while sampler.machine.clock().awake() == first.at.awake {
             tokio::task::yield_now().await;
         }
         let second = sampler.sample(&[mine]).await;
