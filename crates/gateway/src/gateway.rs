@@ -130,7 +130,7 @@ impl Gateway {
             configuration: configuration_now,
             origins: origins_now,
             keys: keys_now,
-            upstream: Ollama::new(configuration.upstream),
+            upstream: Ollama::new(configuration.upstream, places.all()),
             queue: Queue::start(configuration.limits.clone(), machine.clock().clone()),
             programs: Programs::start(machine.clone()),
             room: Room::default(),

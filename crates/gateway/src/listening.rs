@@ -125,6 +125,11 @@ impl Places {
         }
     }
 
+    /// How many there are.
+    pub fn all(&self) -> usize {
+        self.all
+    }
+
     /// How many are taken.
     pub fn taken(&self) -> usize {
         self.all - self.free.available_permits()

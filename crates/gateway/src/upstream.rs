@@ -13,11 +13,12 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::net::TcpStream;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 /// How long a connection may take to open; the server is on this machine.
@@ -34,6 +35,17 @@ const HEAD_BYTES: usize = 256 << 10;
 #[derive(Clone, Debug)]
 pub struct Upstream {
     pool: Arc<Mutex<Pool>>,
+    /// One for each connection that may be open. A client of HTTP/2 may ask many things at once on one of its own, and
+    /// descriptors that are used up would look as if Ollama could not be reached.
+    places: Arc<Semaphore>,
+    /// A connection has come back while there was no place for another one.
+    returned: Arc<Notify>,
+}
+
+/// On what a request can be sent.
+enum Way {
+    Kept(SendRequest<Sending>, u64),
+    Fresh(OwnedSemaphorePermit),
 }
 
 #[derive(Debug)]
@@ -62,9 +74,13 @@ pub enum Trouble {
 }
 
 impl Upstream {
-    /// Ollama at this address.
-    pub fn new(address: SocketAddr) -> Self {
-        Self { pool: Arc::new(Mutex::new(Pool { address, generation: 0, idle: Vec::new(), down_since: None })) }
+    /// Ollama at this address, with at most so many connections to it.
+    pub fn new(address: SocketAddr, connections: usize) -> Self {
+        Self {
+            pool: Arc::new(Mutex::new(Pool { address, generation: 0, idle: Vec::new(), down_since: None })),
+            places: Arc::new(Semaphore::new(connections)),
+            returned: Arc::new(Notify::new()),
+        }
     }
 
     /// Where it is.
@@ -87,18 +103,21 @@ impl Upstream {
     pub async fn send(&self, mut request: Box<Request<Sending>>) -> Result<Response<Received>, Trouble> {
         // A kept connection may have been closed at the other end in this very moment; then the request comes back,
         // and another one is tried, at last a fresh one.
-        while let Some((sender, generation)) = self.kept() {
-            match self.send_on(sender, generation, request).await {
-                Ok(response) => return Ok(response),
-                Err(Trouble::Unsent { request: back, .. }) => request = back,
-                Err(sent @ Trouble::Sent(_)) => return Err(sent),
+        let place = loop {
+            match self.way().await {
+                Way::Fresh(place) => break place,
+                Way::Kept(sender, generation) => match self.send_on(sender, generation, request).await {
+                    Ok(response) => return Ok(response),
+                    Err(Trouble::Unsent { request: back, .. }) => request = back,
+                    Err(sent @ Trouble::Sent(_)) => return Err(sent),
+                },
             }
-        }
+        };
         let (address, generation) = {
             let pool = self.pool();
             (pool.address, pool.generation)
         };
-        let sent = match connect(address).await {
+        let sent = match connect(address, place).await {
             Ok(sender) => self.send_on(sender, generation, request).await,
             Err(error) => Err(Trouble::Unsent { request, error }),
         };
@@ -148,6 +167,29 @@ impl Upstream {
         }
     }
 
+    /// Waits until there is one.
+    async fn way(&self) -> Way {
+        loop {
+            if let Some((sender, generation)) = self.kept() {
+                return Way::Kept(sender, generation);
+            }
+            if let Ok(place) = self.places.clone().try_acquire_owned() {
+                return Way::Fresh(place);
+            }
+            // Asked for before it is looked again, so that no return is missed.
+            let mut returned = pin!(self.returned.notified());
+            returned.as_mut().enable();
+            if let Some((sender, generation)) = self.kept() {
+                return Way::Kept(sender, generation);
+            }
+            tokio::select! {
+                biased;
+                Ok(place) = self.places.clone().acquire_owned() => return Way::Fresh(place),
+                () = returned => {}
+            }
+        }
+    }
+
     fn kept(&self) -> Option<(SendRequest<Sending>, u64)> {
         let mut pool = self.pool();
         while let Some(sender) = pool.idle.pop() {
@@ -163,7 +205,7 @@ impl Upstream {
     }
 }
 
-async fn connect(address: SocketAddr) -> io::Result<SendRequest<Sending>> {
+async fn connect(address: SocketAddr, place: OwnedSemaphorePermit) -> io::Result<SendRequest<Sending>> {
     let opening = tokio::time::timeout(CONNECT, TcpStream::connect(address)).await;
     let stream = opening.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     stream.set_nodelay(true)?;
@@ -173,6 +215,7 @@ async fn connect(address: SocketAddr) -> io::Result<SendRequest<Sending>> {
     tokio::spawn(async move {
         // Its end is told to whoever waits for an answer.
         let _ = connection.await;
+        drop(place);
     });
     Ok(sender)
 }
@@ -191,6 +234,9 @@ impl Home {
         let mut pool = upstream.pool();
         if pool.generation == generation && pool.idle.len() < IDLE_AT_MOST && !sender.is_closed() {
             pool.idle.push(sender);
+            if upstream.places.available_permits() == 0 {
+                upstream.returned.notify_one();
+            }
         }
     }
 }

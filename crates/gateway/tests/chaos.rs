@@ -7,7 +7,7 @@ mod stage;
 use http::StatusCode;
 use hyper::body::Incoming;
 use stablehand_protocol::queue::Hold;
-use stage::{Asked, Ollama, Stage, chat, header, piece, post, soon, text};
+use stage::{Asked, Ollama, Stage, chat, get, header, piece, post, soon, text};
 use std::collections::BTreeSet;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -65,6 +65,28 @@ async fn taken(stage: &mut Stage) -> Ollama {
 
 fn restart() -> Hold {
     Hold { why: "restart".to_owned(), model: None, for_s: Some(600) }
+}
+
+#[tokio::test]
+async fn many_streams_of_one_connection_share_as_many_connections_to_ollama_as_there_are_places() {
+    let mut stage = Stage::with("connections = 4").await;
+    let io = hyper_util::rt::TokioIo::new(stage.raw().await);
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let (sender, connection) = hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+    tokio::spawn(connection);
+    let mut asking = JoinSet::new();
+    for _ in 0..100 {
+        let mut sender = sender.clone();
+        let asked = async move { sender.send_request(get("http://localhost/api/tags")).await.unwrap() };
+        asking.spawn(asked);
+    }
+    for _ in 0..100 {
+        stage.ollama.asked().await.json("{}");
+    }
+    while let Some(response) = soon("an answer", asking.join_next()).await {
+        assert_eq!(text(response.unwrap()).await, "{}");
+    }
+    assert!(stage.ollama.accepted() <= 4, "{} connections", stage.ollama.accepted());
 }
 
 #[tokio::test]

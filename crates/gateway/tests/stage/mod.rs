@@ -36,6 +36,7 @@ pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 pub struct Ollama {
     pub address: SocketAddr,
     asked: mpsc::UnboundedReceiver<Asked>,
+    accepted: Arc<AtomicUsize>,
     serving: tokio::task::JoinHandle<()>,
 }
 
@@ -67,8 +68,9 @@ impl Ollama {
         let listener = socket.listen(1024).unwrap();
         let address = listener.local_addr().unwrap();
         let (asks, asked) = mpsc::unbounded_channel();
-        let serving = tokio::spawn(serve(listener, asks));
-        Self { address, asked, serving }
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let serving = tokio::spawn(serve(listener, asks, accepted.clone()));
+        Self { address, asked, accepted, serving }
     }
 
     /// The next request that comes.
@@ -81,6 +83,11 @@ impl Ollama {
             }
             asked.json(r#"{"models":[]}"#);
         }
+    }
+
+    /// How many connections were opened to it.
+    pub fn accepted(&self) -> usize {
+        self.accepted.load(Ordering::Relaxed)
     }
 
     /// Whether nothing has come.
@@ -101,11 +108,12 @@ impl Ollama {
     }
 }
 
-async fn serve(listener: TcpListener, asks: mpsc::UnboundedSender<Asked>) {
+async fn serve(listener: TcpListener, asks: mpsc::UnboundedSender<Asked>, accepted: Arc<AtomicUsize>) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else { return };
         stream.set_nodelay(true).unwrap();
+        accepted.fetch_add(1, Ordering::Relaxed);
         let asks = asks.clone();
         connections.spawn(async move {
             let service = service_fn(move |request: Request<Incoming>| answer(asks.clone(), request));
