@@ -2,7 +2,8 @@
 //! earlier daemon left of one.
 //!
 //! One task owns all of it. What to do is the engine's to say ([`stablehand_engine::upgrade`]); here it is found out
-//! what there is ([`finding`]), the deeds are carried out ([`carrying_out`], [`deeds`]), and people are told. The server's
+//! what there is ([`finding`]), the deeds are carried out ([`carrying_out`], [`deeds`]), and people are told
+//! ([`telling`]). The server's
 //! life stays with the supervision, which is asked to stop and start it ([`life`]).
 
 mod as_root;
@@ -15,9 +16,11 @@ mod journal;
 mod life;
 #[cfg(test)]
 mod matrix;
+mod measuring;
 mod presence;
 mod releases;
 mod signed;
+mod telling;
 
 use crate::configuration::{Configuration, Upgrades};
 use crate::history::{Entry, History, Kind};
@@ -29,6 +32,7 @@ use deeds::{Before, Files, Hand};
 use finding::{Beside, InPlace, ProgramVersions};
 use journal::JournalFile;
 use life::ServersLife;
+use measuring::{compared, measured, speed_in_words};
 use releases::Known as KnownReleases;
 use serde_json::json;
 use stablehand_engine::Known;
@@ -42,8 +46,6 @@ use stablehand_engine::upgrade::journal::{Ending as Ended, Record};
 use stablehand_engine::upgrade::order::{Goal, Order};
 use stablehand_engine::upgrade::plan::{Ask, Plan, plan, plan_rollback};
 use stablehand_engine::upgrade::resume::{Course, Presence, Resume, Turn, resume};
-use stablehand_engine::upgrade::speed::is_slower;
-use stablehand_ollama::client::Generation;
 use stablehand_platform::disk::Disk;
 use stablehand_platform::exchange::Exchange;
 use stablehand_platform::machine::Machine;
@@ -53,6 +55,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
+use telling::{failure_of, words_of};
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -740,105 +743,9 @@ impl Upgrading {
         }
     }
 
-    fn versions(&self, links: &Links, there: &InPlace, prerelease: bool) -> Versions {
-        let upgrades = links.configuration.borrow().upgrades.clone();
-        let install = match &there.install {
-            Known::Is(install) => protocol::Known::Is(install.as_ref().map(|install| install.word().to_owned())),
-            Known::Unknown(reason) => protocol::Known::unknown(reason.clone()),
-        };
-        let installed = match &there.installed {
-            Known::Is(version) => protocol::Known::Is(version.clone()),
-            Known::Unknown(reason) => protocol::Known::unknown(reason.clone()),
-        };
-        let (latest, newer) = self.releases.latest(there, prerelease);
-        Versions {
-            installed,
-            install,
-            replaceable: there.install.known().is_some_and(|install| {
-                install.as_ref().is_some_and(stablehand_engine::upgrade::found::Install::is_replaceable)
-            }),
-            latest,
-            newer,
-            checked_at: self.releases.checked_at().map(rfc3339),
-            unreachable: self.releases.failure(),
-            pin: upgrades.pin.clone(),
-            kept: there
-                .kept
-                .iter()
-                .map(|kept| protocol::KeptVersion {
-                    version: kept.version.clone(),
-                    at: kept.at.display().to_string(),
-                    since: rfc3339(kept.since),
-                    database: kept.database.is_some(),
-                })
-                .collect(),
-            running: self.work.as_ref().map(|work| work.shown.clone()),
-            last: self.last.clone(),
-            checks: upgrades.check,
-        }
-    }
-
-    /// Shows how far the work has come, without looking at anything.
-    fn show(&self, links: &Links) {
-        let running = self.work.as_ref().map(|work| work.shown.clone());
-        links.versions.send_if_modified(|versions| match versions {
-            Some(shown) if shown.running != running => {
-                *versions = Some(Arc::new(Versions { running, ..Versions::clone(shown) }));
-                true
-            }
-            Some(_) | None => false,
-        });
-    }
-
-    async fn publish(&self, links: &Links) {
-        let prerelease = links.configuration.borrow().upgrades.prerelease;
-        let versions = self.versions(links, &self.look(links).await, prerelease);
-        links.versions.send_if_modified(|shown| {
-            let news = shown.as_deref() != Some(&versions);
-            if news {
-                *shown = Some(Arc::new(versions));
-            }
-            news
-        });
-    }
-
     fn real(&self, span: Duration) -> Duration {
         self.machine.clock().real_span(span).max(Duration::from_secs(5))
     }
-}
-
-fn words_of(end: &End, order: &Order) -> (&'static str, Words) {
-    let (goal, from, to) = (order.goal.word(), &order.from, &order.to);
-    let hint =
-        end.failure.as_ref().map_or_else(|| "see `stablehand history`".to_owned(), |failure| failure.hint.clone());
-    let code = end.failure.as_ref().map(|failure| failure.code);
-    match (end.turn, &end.words, &end.failure) {
-        (Some(Turn::Finish), _, _) => {
-            let mut message = format!("{goal} from {from} to {to}: done, and {to} is proved");
-            if let Some(database) = order.database.as_ref().filter(|database| database.instead.is_some()) {
-                message.push_str(&format!("; settings and chats of {from} are in {}", database.copy.display()));
-            }
-            ("committed", Words::new("upgrade-committed", message, "`stablehand rollback` goes back"))
-        }
-        (Some(Turn::Undo), Some(words), _) => {
-            ("undone", Words::new(code.unwrap_or(words.code), words.message.clone(), hint))
-        }
-        (Some(Turn::Undo), None, _) => {
-            let message = format!("the {goal} to {to} was cut off and is undone; {from} is in its place");
-            ("undone", Words::new("upgrade-undone", message, format!("try again with `stablehand {goal}`")))
-        }
-        (Some(Turn::Leave), Some(words), _) => ("left", words.clone()),
-        (Some(Turn::Leave), None, _) => {
-            ("left", Words::new("upgrade-left", format!("the {goal} to {to} was left as it was found"), hint))
-        }
-        (None, Some(words), None) => ("halted", words.clone()),
-        (None, _, Some(failure)) => ("halted", Words::new(failure.code, failure.message.clone(), hint)),
-        (None, None, None) => ("halted", Words::new("upgrade-halted", format!("the {goal} to {to} was halted"), hint)),
-    }
-}
-
-fn failure_of(words: &Words) -> Failure {
-    Failure::new(words.code, words.message.clone(), words.hint.clone())
 }
 
 fn nothing_seen() -> stablehand_engine::upgrade::resume::Seen {
@@ -863,73 +770,6 @@ fn nobody_waits(links: &Links) -> bool {
         let idle = |runner: &protocol::WatchedRunner| matches!(runner.slots_busy, protocol::Known::Is(0));
         watched.runners.iter().all(idle) && matches!(watched.queue.at_most, protocol::Known::Is(0))
     })
-}
-
-/// As often the prompt is asked. The fastest counts: what else a machine does makes an answer slower, never faster.
-const MEASURED_TIMES: usize = 3;
-
-async fn measured(life: &ServersLife) -> Option<(String, Generation)> {
-    let mut best: Option<(String, Generation)> = None;
-    for _ in 0..MEASURED_TIMES {
-        match life.generate().await {
-            Ok(Some((model, generation))) => best = Some(faster(best, model, generation)),
-            Ok(None) => break,
-            Err((model, reason)) => {
-                tracing::warn!(%model, %reason, "its speed was not measured");
-                break;
-            }
-        }
-    }
-    best
-}
-
-/// The faster of the two, with the time of loading of the first: the model was loaded by then.
-fn faster(best: Option<(String, Generation)>, model: String, next: Generation) -> (String, Generation) {
-    let Some((of, best)) = best.filter(|(of, _)| *of == model) else { return (model, next) };
-    let is_faster = match (next.millitokens_per_s(), best.millitokens_per_s()) {
-        (Known::Is(next), Known::Is(best)) => next > best,
-        (Known::Is(_), Known::Unknown(_)) => true,
-        (Known::Unknown(_), _) => false,
-    };
-    let load_ns = best.load_ns;
-    let mut fastest = if is_faster { next } else { best };
-    fastest.load_ns = load_ns;
-    (of, fastest)
-}
-
-fn compared(before: (String, Generation), after: Option<(String, Generation)>) -> protocol::Measured {
-    let (model, before) = before;
-    let after = after.filter(|(other, _)| *other == model).map(|(_, after)| after);
-    let without = "the new version was not measured";
-    let speed_before = before.millitokens_per_s();
-    let speed_after = after.as_ref().map_or_else(|| Known::unknown(without), Generation::millitokens_per_s);
-    let load_ms = |generation: &Generation| protocol::Known::Is(generation.load_ns / 1_000_000);
-    protocol::Measured {
-        model,
-        slower: is_slower(&speed_before, &speed_after),
-        before_millitokens_per_s: shown(speed_before),
-        after_millitokens_per_s: shown(speed_after),
-        before_load_ms: load_ms(&before),
-        after_load_ms: after.as_ref().map_or_else(|| protocol::Known::unknown(without), load_ms),
-    }
-}
-
-fn shown(speed: Known<u64>) -> protocol::Known<u64> {
-    match speed {
-        Known::Is(speed) => protocol::Known::Is(speed),
-        Known::Unknown(reason) => protocol::Known::unknown(reason),
-    }
-}
-
-fn speed_in_words(measured: &protocol::Measured) -> String {
-    let (protocol::Known::Is(before), protocol::Known::Is(after)) =
-        (&measured.before_millitokens_per_s, &measured.after_millitokens_per_s)
-    else {
-        return format!("the speed of {} could not be compared", measured.model);
-    };
-    let whole = |milli: u64| format!("{}.{}", milli / 1000, milli % 1000 / 100);
-    let compared = format!("{}: {} tokens/s before, {} now", measured.model, whole(*before), whole(*after));
-    if measured.slower { format!("{compared}: slower; `stablehand rollback` goes back") } else { compared }
 }
 
 /// In a simulated machine a file can order the daemon's death at a record of the journal, so that a test can cut an
