@@ -3,8 +3,7 @@
 //!
 //! One task owns all of it. What to do is the engine's to say ([`stablehand_engine::upgrade`]); here it is found out
 //! what there is ([`finding`]), the deeds are carried out ([`carrying_out`], [`deeds`]), and people are told
-//! ([`telling`]). The server's
-//! life stays with the supervision, which is asked to stop and start it ([`life`]).
+//! ([`telling`]). The server's life stays with the supervision, which is asked to stop and start it ([`life`]).
 
 mod as_root;
 mod brew;
