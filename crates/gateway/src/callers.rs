@@ -29,13 +29,24 @@ pub struct Ends {
     pub peer: SocketAddr,
     /// There was no place for it; it is told so.
     pub spare: bool,
-    program: Mutex<Option<Arc<str>>>,
+    program: Mutex<Program>,
+}
+
+/// The program at the other end.
+#[derive(Clone, Debug, Default)]
+enum Program {
+    /// It was not looked for yet.
+    #[default]
+    Unasked,
+    /// It cannot be found: it runs on another machine, in a container, or as another user.
+    Nowhere,
+    Named(Arc<str>),
 }
 
 impl Ends {
     /// A connection of which nothing else is known yet.
     pub fn new(local: SocketAddr, peer: SocketAddr, spare: bool) -> Self {
-        Self { local, peer, spare, program: Mutex::new(None) }
+        Self { local, peer, spare, program: Mutex::default() }
     }
 }
 
@@ -76,14 +87,17 @@ impl Programs {
     }
 
     async fn of(&self, ends: &Ends) -> Option<Arc<str>> {
-        if let Some(known) = ends.program.lock().unwrap_or_else(PoisonError::into_inner).clone() {
-            return Some(known);
+        match &*ends.program.lock().unwrap_or_else(PoisonError::into_inner) {
+            Program::Named(name) => return Some(name.clone()),
+            Program::Nowhere => return None,
+            Program::Unasked => {}
         }
         let (told, answer) = oneshot::channel();
         self.asked.send(Question { again: false, local_port: ends.local.port(), peer: ends.peer, told }).ok()?;
-        let program = tokio::time::timeout(LOOK_UP, answer).await.ok()?.ok()??;
-        *ends.program.lock().unwrap_or_else(PoisonError::into_inner) = Some(program.clone());
-        Some(program)
+        let program = tokio::time::timeout(LOOK_UP, answer).await.ok()?.ok()?;
+        *ends.program.lock().unwrap_or_else(PoisonError::into_inner) =
+            program.clone().map_or(Program::Nowhere, Program::Named);
+        program
     }
 }
 
@@ -208,7 +222,7 @@ mod tests {
 
     fn known(program: &str) -> Ends {
         let ends = ends();
-        *ends.program.lock().unwrap() = Some(Arc::from(program));
+        *ends.program.lock().unwrap() = Program::Named(Arc::from(program));
         ends
     }
 
@@ -258,6 +272,17 @@ mod tests {
         }
         let patient = asked(&configuration, &ends(), &[("x-stablehand-deadline-ms", "1500")]).await;
         assert_eq!(patient.patience, Some(Duration::from_millis(1_500)));
+    }
+
+    #[tokio::test]
+    async fn whoever_cannot_be_found_is_looked_for_once_a_connection() {
+        let (asked, mut questions) = mpsc::unbounded_channel();
+        let programs = Programs { asked };
+        let ends = ends();
+        let answering = async { questions.recv().await.unwrap().told.send(None).unwrap() };
+        assert_eq!(tokio::join!(programs.of(&ends), answering).0, None);
+        assert_eq!(programs.of(&ends).await, None);
+        assert!(questions.try_recv().is_err());
     }
 
     #[tokio::test]

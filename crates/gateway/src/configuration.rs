@@ -12,7 +12,7 @@ use stablehand_platform::paths::stablehand_files;
 use stablehand_protocol::Failure;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -137,7 +137,7 @@ impl Configuration {
     pub fn of(machine: &Machine) -> Self {
         let upstream = SocketAddr::from((Ipv4Addr::LOCALHOST, machine.default_port()));
         Self {
-            listen: vec![SocketAddr::new(upstream.ip(), upstream.port().wrapping_add(1).max(1))],
+            listen: vec![beside(upstream)],
             upstream,
             limits: Limits::default(),
             waiting_by_hand: false,
@@ -353,7 +353,7 @@ fn taken(machine: &Machine, table: Table) -> Result<Configuration, String> {
     if let Some(upstream) = &table.upstream {
         taken.upstream = address(upstream)?;
         // Beside another server than the usual one, too.
-        taken.listen = vec![SocketAddr::new(taken.upstream.ip(), taken.upstream.port().wrapping_add(1).max(1))];
+        taken.listen = vec![beside(taken.upstream)];
     }
     if let Some(listen) = &table.listen {
         taken.listen = listen.iter().map(|text| address(text)).collect::<Result<_, _>>()?;
@@ -520,10 +520,24 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     Ok(SocketAddr::new(ip, host.port))
 }
 
+/// The port after this one, on loopback: nobody is let in from outside without a word about it.
+fn beside(upstream: SocketAddr) -> SocketAddr {
+    SocketAddr::new(loopback_of(upstream.ip()), upstream.port().wrapping_add(1).max(1))
+}
+
+fn loopback_of(ip: IpAddr) -> IpAddr {
+    match ip {
+        loopback if loopback.is_loopback() => loopback,
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    }
+}
+
 /// Whether what is sent to `address` would come to this address of ours.
-fn reaches(own: SocketAddr, address: SocketAddr) -> bool {
-    own.port() == address.port()
-        && (own.ip() == address.ip() || (own.ip().is_unspecified() && address.ip().is_loopback()))
+pub fn reaches(own: SocketAddr, address: SocketAddr) -> bool {
+    // What is sent to "every address" comes to loopback.
+    let to = if address.ip().is_unspecified() { loopback_of(address.ip()) } else { address.ip() };
+    own.port() == address.port() && (own.ip() == to || (own.ip().is_unspecified() && to.is_loopback()))
 }
 
 fn without_cycles(aliases: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, String> {

@@ -166,6 +166,7 @@ async fn leave(State(shared): State<Arc<Shared>>) -> Response {
     });
     // The addresses are free when this is answered, so that somebody else can take them.
     shared.closed().await;
+    shared.has_left();
     done("the gateway listens no more; it ends when everybody in it was served".to_owned())
 }
 
@@ -178,8 +179,7 @@ async fn upstream(State(shared): State<Arc<Shared>>, body: Bytes) -> Answered {
             .filter(|address: &SocketAddr| address.ip().is_loopback())
             .ok_or_else(|| bad_request(format!("«{address}» is no address of loopback; nothing was changed")))?;
         // One that has left its addresses finds Ollama there.
-        let open = *shared.phases.borrow() == Phase::Open;
-        if open && shared.addresses.contains(&address) {
+        if shared.is_own(address) {
             return Err(bad_request(format!("{address} is the gateway's own address; nothing was changed")));
         }
         shared.front.upstream.moved(address);

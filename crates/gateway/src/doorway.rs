@@ -4,11 +4,12 @@
 //! A page in a browser can send anything to a port of this machine. What stops it is that its own name (`Host`, when
 //! the name was made to point here) or its own address (`Origin`) gives it away.
 
+use crate::answer::{self, Answer};
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_MAX_AGE,
     ACCESS_CONTROL_REQUEST_METHOD, HOST, ORIGIN, VARY,
 };
-use http::{HeaderMap, HeaderValue, Method, Request};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use std::net::{IpAddr, SocketAddr};
 
 /// What a browser may send along (`server/routes.go`, `corsConfig.AllowHeaders`), in the spelling that Go gives it.
@@ -28,8 +29,10 @@ const LOCAL_SCHEMES: [&str; 5] = ["app://", "file://", "tauri://", "vscode-webvi
 /// Pages that may ask.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origins {
-    /// As in `OLLAMA_ORIGINS`: whole, or with one `*`.
+    /// As in `OLLAMA_ORIGINS`, which Ollama knows as well: whole, or with one `*`.
     allowed: Vec<String>,
+    /// In the same way, those that the gateway alone lets in.
+    ours: Vec<String>,
 }
 
 /// What a request is, as far as a browser's rules go.
@@ -39,14 +42,17 @@ pub enum Page {
     None,
     /// A page that may ask.
     Allowed,
+    /// A page that may ask here. Ollama would refuse it, so it does not hear of it.
+    Ours,
     /// A page that may not.
     Refused,
 }
 
 impl Origins {
-    /// With these beside those that may always ask.
-    pub fn new(allowed: impl IntoIterator<Item = String>) -> Self {
-        Self { allowed: allowed.into_iter().map(|origin| origin.trim().to_lowercase()).collect() }
+    /// With those of `OLLAMA_ORIGINS`, and our own, beside those that may always ask.
+    pub fn new(allowed: &[String], ours: &[String]) -> Self {
+        let written = |origins: &[String]| origins.iter().map(|origin| origin.trim().to_lowercase()).collect();
+        Self { allowed: written(allowed), ours: written(ours) }
     }
 
     /// Where a request comes from.
@@ -57,59 +63,71 @@ impl Origins {
         let Ok(origin) = std::str::from_utf8(origin) else { return Page::Refused };
         let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         let own = ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme) == Some(host));
+        let origin = origin.to_lowercase();
         if own && !host.is_empty() {
             Page::None
-        } else if self.allows(&origin.to_lowercase()) {
+        } else if is_local(&origin) || is_among(&self.allowed, &origin) {
             Page::Allowed
+        } else if is_among(&self.ours, &origin) {
+            Page::Ours
         } else {
             Page::Refused
         }
     }
 
-    fn allows(&self, origin: &str) -> bool {
-        let local_host = ["http://", "https://"].iter().filter_map(|scheme| origin.strip_prefix(scheme)).any(|rest| {
-            let host = rest.split_once(':').map_or(rest, |(host, _)| host);
-            LOCAL_HOSTS.contains(&host)
-        });
-        local_host
-            || LOCAL_SCHEMES.iter().any(|scheme| origin.starts_with(scheme))
-            || self.allowed.iter().any(|allowed| match allowed.split_once('*') {
-                None => allowed == origin,
-                Some((before, after)) => {
-                    origin.len() >= before.len() + after.len() && origin.starts_with(before) && origin.ends_with(after)
-                }
-            })
-    }
-
-    fn allows_all(&self) -> bool {
-        self.allowed.iter().any(|origin| origin == "*")
+    fn allows_all(&self, page: Page) -> bool {
+        let origins = match page {
+            Page::Ours => &self.ours,
+            Page::None | Page::Allowed | Page::Refused => &self.allowed,
+        };
+        origins.iter().any(|origin| origin == "*")
     }
 
     /// What an answer of our own says to a browser, as Ollama's would.
     pub fn mark(&self, page: Page, origin: Option<&HeaderValue>, headers: &mut HeaderMap) {
         match (page, origin) {
-            (Page::Allowed, Some(_)) if self.allows_all() => {
+            (Page::Allowed | Page::Ours, Some(_)) if self.allows_all(page) => {
                 headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
             }
-            (Page::Allowed, Some(origin)) => {
+            (Page::Allowed | Page::Ours, Some(origin)) => {
                 headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
-                headers.insert(VARY, HeaderValue::from_static("Origin"));
+                headers.append(VARY, HeaderValue::from_static("Origin"));
             }
-            (Page::None | Page::Refused, _) | (Page::Allowed, None) => {}
+            (Page::None | Page::Refused, _) | (Page::Allowed | Page::Ours, None) => {}
         }
     }
 
-    /// The headers of an answer to a browser that asks whether it may ask.
-    pub fn mark_preflight(&self, origin: Option<&HeaderValue>, headers: &mut HeaderMap) {
+    /// The answer to a browser that asks whether this page may ask.
+    pub fn preflight(&self, page: Page, origin: Option<&HeaderValue>) -> Response<Answer> {
+        let mut response = answer::empty(StatusCode::NO_CONTENT);
+        let headers = response.headers_mut();
         headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(ALLOWED_HEADERS));
         headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(ALLOWED_METHODS));
         headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from(PREFLIGHT_MAX_AGE_S));
-        self.mark(Page::Allowed, origin, headers);
-        if !self.allows_all() {
+        self.mark(page, origin, headers);
+        if !self.allows_all(page) {
             headers.append(VARY, HeaderValue::from_static("Access-Control-Request-Method"));
             headers.append(VARY, HeaderValue::from_static("Access-Control-Request-Headers"));
         }
+        response
     }
+}
+
+fn is_local(origin: &str) -> bool {
+    let local_host = ["http://", "https://"].iter().filter_map(|scheme| origin.strip_prefix(scheme)).any(|rest| {
+        let host = rest.split_once(':').map_or(rest, |(host, _)| host);
+        LOCAL_HOSTS.contains(&host)
+    });
+    local_host || LOCAL_SCHEMES.iter().any(|scheme| origin.starts_with(scheme))
+}
+
+fn is_among(origins: &[String], origin: &str) -> bool {
+    origins.iter().any(|allowed| match allowed.split_once('*') {
+        None => allowed == origin,
+        Some((before, after)) => {
+            origin.len() >= before.len() + after.len() && origin.starts_with(before) && origin.ends_with(after)
+        }
+    })
 }
 
 /// Whether a browser asks whether it may ask.
@@ -207,7 +225,8 @@ mod tests {
             .into_iter()
             .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
             .collect();
-        Origins::new(origins.iter().map(ToString::to_string)).page(&headers)
+        let allowed: Vec<_> = origins.iter().map(ToString::to_string).collect();
+        Origins::new(&allowed, &["https://ours.example".to_owned()]).page(&headers)
     }
 
     #[test]
@@ -224,6 +243,8 @@ mod tests {
             assert_eq!(page(&[], origin, host), Page::Refused, "{origin}");
         }
         assert_eq!(page(&["*"], "https://evil.example", host), Page::Allowed);
+        assert_eq!(page(&[], "https://ours.example", host), Page::Ours);
+        assert_eq!(page(&["*"], "https://ours.example", host), Page::Allowed, "Ollama takes it as well");
         assert_eq!(page(&["https://*.good.example"], "https://a.good.example", host), Page::Allowed);
         assert_eq!(page(&["https://*.good.example"], "https://good.example", host), Page::Refused);
         assert_eq!(page(&["chrome-extension://*"], "chrome-extension://abc", host), Page::Allowed);
@@ -235,8 +256,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         Origins::default().mark(Page::Allowed, Some(&origin), &mut headers);
         assert_eq!(headers[ACCESS_CONTROL_ALLOW_ORIGIN], "http://localhost:3000");
-        let mut headers = HeaderMap::new();
-        Origins::new(["*".to_owned()]).mark_preflight(Some(&origin), &mut headers);
+        let headers = Origins::new(&["*".to_owned()], &[]).preflight(Page::Allowed, Some(&origin)).headers().clone();
         assert_eq!(headers[ACCESS_CONTROL_ALLOW_ORIGIN], "*");
         assert_eq!(headers[ACCESS_CONTROL_MAX_AGE], "43200");
         let mut headers = HeaderMap::new();

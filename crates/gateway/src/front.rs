@@ -1,7 +1,7 @@
 //! One request: who asks, whether it waits, and what goes to Ollama and back.
 
 use crate::access_log::{AccessLog, Entry};
-use crate::answer::{Answer, Refusal, empty};
+use crate::answer::{Answer, Refusal};
 use crate::callers::{self, Caller, Ends, Programs};
 use crate::configuration::Configuration;
 use crate::doorway::{self, Origins, Page};
@@ -11,13 +11,13 @@ use crate::headers::{CHANGED, LANE, POSITION, QUEUED_MS, drop_hop_by_hop, number
 use crate::intake::{self, Room};
 use crate::keys::Keys;
 use crate::listening::Phase;
-use crate::queue::{Arrival, Decision, Held, Queue};
+use crate::queue::{Arrival, Decision, Held, Queue, Waiting};
 use crate::relay::{Form, Relay};
 use crate::rewriting;
-use crate::route::{Endpoint, is_cloud};
-use crate::sending::Sending;
+use crate::route::{self, Endpoint, Written, is_cloud};
+use crate::sending::{Sending, Through};
 use crate::upstream::{Received, Trouble, Upstream};
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, ORIGIN, TE, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, ORIGIN, TE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use stablehand_engine::admission::{self, End, Event, Scope, Ticket, Why};
@@ -72,21 +72,44 @@ pub struct Sent {
     pub waited: Duration,
 }
 
+/// What is asked for, and by whom.
+#[derive(Debug)]
+struct Asking {
+    model: Arc<str>,
+    client: Arc<str>,
+}
+
+/// What became of a try to send.
+enum Once {
+    Sent(Sent),
+    /// Nothing could be sent; it waits again.
+    PutBack(Waiting, Box<Request<Sending>>),
+}
+
 /// A request that has its turn some time.
 pub type InTurn = Pin<Box<dyn Future<Output = Result<Sent, Refusal>> + Send>>;
 
 impl Front {
     /// Answers a request.
-    pub async fn answer(self: Arc<Self>, ends: Arc<Ends>, request: Request<Incoming>) -> Response<Answer> {
+    pub async fn answer(self: Arc<Self>, ends: Arc<Ends>, mut request: Request<Incoming>) -> Response<Answer> {
         let family = Family::of(request.uri().path());
         let origins = self.origins.borrow().clone();
+        let host = complete_host(&mut request);
         let page = origins.page(request.headers());
         let origin = request.headers().get(ORIGIN).cloned();
         let mut entry = self.access_log.entry(request.method(), request.uri().path());
         // Boxed, so that its memory is free again while an answer that began early waits.
-        let passed = Box::pin(self.pass(&ends, page, &origins, request, &mut entry)).await;
+        let passed = match host {
+            Ok(()) => Box::pin(self.pass(&ends, page, &origins, request, &mut entry)).await,
+            Err(refusal) => Err(refusal),
+        };
         let mut response = match passed {
-            Ok(response) => response,
+            Ok(mut response) => {
+                if page == Page::Ours {
+                    origins.mark(page, origin.as_ref(), response.headers_mut());
+                }
+                response
+            }
             Err(refusal) => {
                 let mut response = refusal.answer(family);
                 origins.mark(page, origin.as_ref(), response.headers_mut());
@@ -115,8 +138,6 @@ impl Front {
                 BUSY_RETRY_S.0,
             ));
         }
-        check_framing(&request)?;
-        complete_host(&mut request)?;
         if page == Page::Refused {
             return Err(Refusal::new(StatusCode::FORBIDDEN, doorway::ORIGIN_REFUSED));
         }
@@ -125,6 +146,13 @@ impl Front {
         }
         if request.method() == Method::CONNECT {
             return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this is no tunnel"));
+        }
+        if page == Page::Ours {
+            if doorway::is_preflight(&request) {
+                return Ok(origins.preflight(page, request.headers().get(ORIGIN)));
+            }
+            // Ollama would refuse it.
+            request.headers_mut().remove(ORIGIN);
         }
         let configuration = self.configuration.borrow().clone();
         let keys = self.keys.borrow().clone();
@@ -148,9 +176,7 @@ impl Front {
     ) -> Result<Response<Answer>, Refusal> {
         if self.queue.is_away() {
             if doorway::is_preflight(&request) && page == Page::Allowed {
-                let mut response = empty(StatusCode::NO_CONTENT);
-                origins.mark_preflight(request.headers().get(ORIGIN), response.headers_mut());
-                return Ok(response);
+                return Ok(origins.preflight(page, request.headers().get(ORIGIN)));
             }
             let back = self.queue.is_back();
             if tokio::time::timeout(self.clock.patience(configuration.bounds.held_question), back).await.is_err() {
@@ -164,6 +190,7 @@ impl Front {
         }
         let family = Family::of(request.uri().path());
         let (parts, body) = request.into_parts();
+        let body = Through::new(body, configuration.bounds.body_silence);
         let request = self.outbound(ends, parts, Sending::Through(body))?;
         let response = self.upstream.send(request).await.map_err(|trouble| self.refused(&trouble))?;
         Ok(inbound(response, None, family))
@@ -180,6 +207,10 @@ impl Front {
         entry: &mut Entry,
     ) -> Result<Response<Answer>, Refusal> {
         let (mut parts, body) = request.into_parts();
+        if endpoint.written == Written::Form && names_model(parts.uri.query().unwrap_or_default()) {
+            // Ollama would take that one and not the form's (Go, net/http `Request.FormValue`).
+            return Err(Refusal::bad_request("the model is named in the form, and not behind the path as well"));
+        }
         let (mut body, found) =
             intake::read(endpoint.written, &parts.headers, body, &self.room, &configuration.bounds).await?;
         let (model, changed) = rewriting::rewrite(configuration, endpoint, &found, &mut body)?;
@@ -199,10 +230,6 @@ impl Front {
         };
         if let Some(changed) = changed {
             response.headers_mut().insert(CHANGED, changed);
-        }
-        // An Ollama that does not know the path says so in plain text.
-        if waits && response.status() == StatusCode::NOT_FOUND && is_json(response.headers()) {
-            self.queue.is_missing(&model, &caller.client);
         }
         Ok(response)
     }
@@ -225,36 +252,29 @@ impl Front {
             lane: caller.lane,
             patience: caller.patience,
         };
-        let arrival = self.queue.arrive(ticket, endpoint.path).ok_or_else(ending)?;
-        let position = match &arrival {
-            Arrival::Waits(waiting) => waiting.position,
-            Arrival::Decided(_) => 0,
+        let asking = Asking { model: model.clone(), client: caller.client.clone() };
+        let (waiting, request) = match self.queue.arrive(ticket, endpoint.path).ok_or_else(ending)? {
+            Arrival::Waits(waiting) => (waiting, request),
+            Arrival::Decided(decision) => match self.send_once(&asking, decision, request).await? {
+                Once::Sent(sent) => return Ok(answered(sent, 0, endpoint.family, caller, entry)),
+                Once::PutBack(waiting, request) => (waiting, request),
+            },
         };
-        let sent = if position == 0 {
-            self.clone().send_in_turn(arrival, request).await
-        } else {
-            let mut sending: InTurn = Box::pin(self.clone().send_in_turn(arrival, request));
-            let speaks = events && caller.keep_alive.unwrap_or(true);
-            match configuration.bounds.keep_alive.filter(|_| speaks) {
-                None => sending.await,
-                Some(span) => match tokio::time::timeout(self.clock.real_span(span), &mut sending).await {
-                    Ok(sent) => sent,
-                    Err(_) => {
-                        entry.began_early();
-                        let early = Early::new(sending, self.clock.real_span(span), endpoint.family);
-                        return Ok(self.begun_early(early, caller, position));
-                    }
-                },
-            }
+        let position = waiting.position;
+        let mut sending: InTurn = Box::pin(self.clone().send_in_turn(asking, waiting, request));
+        let speaks = events && caller.keep_alive.unwrap_or(true);
+        let sent = match configuration.bounds.keep_alive.filter(|_| speaks) {
+            None => sending.await,
+            Some(span) => match tokio::time::timeout(self.clock.real_span(span), &mut sending).await {
+                Ok(sent) => sent,
+                Err(_) => {
+                    entry.began_early();
+                    let early = Early::new(sending, self.clock.real_span(span), endpoint.family);
+                    return Ok(self.begun_early(early, caller, position));
+                }
+            },
         };
-        let Sent { response, held, waited } = sent?;
-        entry.waited(waited);
-        let mut response = inbound(response, Some(held), endpoint.family);
-        let headers = response.headers_mut();
-        headers.insert(QUEUED_MS, number(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX)));
-        headers.insert(POSITION, number(position as u64));
-        headers.insert(LANE, HeaderValue::from_static(caller.lane.word()));
-        Ok(response)
+        Ok(answered(sent?, position, endpoint.family, caller, entry))
     }
 
     /// The head of an answer that begins before its turn has come.
@@ -271,41 +291,55 @@ impl Front {
     /// Waits for the turn and sends. A request of which nothing could be sent waits again, in its old place.
     async fn send_in_turn(
         self: Arc<Self>,
-        mut arrival: Arrival,
+        asking: Asking,
+        mut waiting: Waiting,
         mut request: Box<Request<Sending>>,
     ) -> Result<Sent, Refusal> {
         loop {
-            let decision = match arrival {
-                Arrival::Decided(decision) => decision,
-                Arrival::Waits(waiting) => {
-                    let mut phase = self.phase.clone();
-                    tokio::select! {
-                        decision = waiting.decision() => decision.ok_or_else(ending)?,
-                        () = Phase::stops(&mut phase) => return Err(ending()),
-                    }
+            let mut phase = self.phase.clone();
+            let decision = tokio::select! {
+                decision = waiting.decision() => decision.ok_or_else(ending)?,
+                () = Phase::stops(&mut phase) => return Err(ending()),
+            };
+            match self.send_once(&asking, decision, request).await? {
+                Once::Sent(sent) => return Ok(sent),
+                Once::PutBack(again, back) => (waiting, request) = (again, back),
+            }
+        }
+    }
+
+    /// Sends a request that may go, unless its turn never comes.
+    async fn send_once(
+        &self,
+        asking: &Asking,
+        decision: Decision,
+        request: Box<Request<Sending>>,
+    ) -> Result<Once, Refusal> {
+        let (held, waited) = match decision {
+            Decision::Admitted { held, waited } => (held, waited),
+            Decision::Refused(refusal) => return Err(self.turned_away(&refusal).await),
+        };
+        match self.upstream.send(request).await {
+            Ok(response) => {
+                // An Ollama that does not know the path says so in plain text.
+                if response.status() == StatusCode::NOT_FOUND && is_json(response.headers()) {
+                    self.queue.is_missing(&asking.model, &asking.client);
                 }
-            };
-            let (held, waited) = match decision {
-                Decision::Admitted { held, waited } => (held, waited),
-                Decision::Refused(refusal) => return Err(self.turned_away(&refusal).await),
-            };
-            match self.upstream.send(request).await {
-                Ok(response) => return Ok(Sent { response, held, waited }),
-                Err(trouble @ Trouble::Sent(_)) => {
+                Ok(Once::Sent(Sent { response, held, waited }))
+            }
+            Err(trouble @ (Trouble::Sent(_) | Trouble::Full)) => {
+                held.end(End::Failed);
+                Err(self.refused(&trouble))
+            }
+            Err(Trouble::Unsent { request, error }) => {
+                let patience = self.configuration.borrow().bounds.unreachable;
+                if self.upstream.down_for() >= self.clock.real_span(patience) {
                     held.end(End::Failed);
-                    return Err(self.refused(&trouble));
+                    return Err(self.unreachable(&error));
                 }
-                Err(Trouble::Unsent { request: back, error }) => {
-                    let patience = self.configuration.borrow().bounds.unreachable;
-                    if self.upstream.down_for() >= self.clock.real_span(patience) {
-                        held.end(End::Failed);
-                        return Err(self.unreachable(&error));
-                    }
-                    let until = Some(self.clock.awake() + patience);
-                    self.queue.tell(Event::Hold { why: Why::Unreachable, scope: Scope::All, until });
-                    arrival = Arrival::Waits(held.put_back());
-                    request = back;
-                }
+                let until = Some(self.clock.awake() + patience);
+                self.queue.tell(Event::Hold { why: Why::Unreachable, scope: Scope::All, until });
+                Ok(Once::PutBack(held.put_back(), request))
             }
         }
     }
@@ -324,6 +358,11 @@ impl Front {
         }
         // Ollama listens on loopback alone behind us, and would refuse a name that it would have taken in our place.
         let behind = self.upstream.address();
+        let is_nameless = parts.version == Version::HTTP_10 && !parts.headers.contains_key(HOST);
+        if is_nameless && let Ok(host) = HeaderValue::try_from(behind.to_string()) {
+            // It was right in its own version, and goes on in one that asks for a name.
+            parts.headers.insert(HOST, host);
+        }
         if !ends.local.ip().to_canonical().is_loopback()
             && !doorway::host_is_allowed(behind, parts.headers.get(HOST), &self.hostname)
             && let Ok(host) = HeaderValue::try_from(behind.to_string())
@@ -353,6 +392,10 @@ impl Front {
                 Refusal::bad_request("the body of the request cannot be read to its end")
             }
             Trouble::Sent(_) => Refusal::new(StatusCode::BAD_GATEWAY, crate::relay::BROKE),
+            Trouble::Full => Refusal::unavailable(
+                "all connections to Ollama that there may be (connections in [gateway]) are in use; nothing was sent",
+                BUSY_RETRY_S.0,
+            ),
         }
     }
 
@@ -384,6 +427,18 @@ impl Front {
     }
 }
 
+/// The answer to a request that had its turn.
+fn answered(sent: Sent, position: usize, family: Family, caller: &Caller, entry: &mut Entry) -> Response<Answer> {
+    let Sent { response, held, waited } = sent;
+    entry.waited(waited);
+    let mut response = inbound(response, Some(held), family);
+    let headers = response.headers_mut();
+    headers.insert(QUEUED_MS, number(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX)));
+    headers.insert(POSITION, number(position as u64));
+    headers.insert(LANE, HeaderValue::from_static(caller.lane.word()));
+    response
+}
+
 /// The answer as the client gets it.
 fn inbound(response: Response<Received>, held: Option<Held>, family: Family) -> Response<Answer> {
     let (mut parts, body) = response.into_parts();
@@ -399,6 +454,10 @@ fn ending() -> Refusal {
     Refusal::unavailable("the gateway is ending; nothing was sent", RESTART_RETRY_S)
 }
 
+fn names_model(query: &str) -> bool {
+    query.split('&').any(|pair| route::decoded(pair.split('=').next().unwrap_or_default()) == "model")
+}
+
 fn is_json(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"))
 }
@@ -412,20 +471,11 @@ fn is_open_to_all(request: &Request<Incoming>) -> bool {
     }
 }
 
-/// A message whose end can be read in two ways is none.
-fn check_framing(request: &Request<Incoming>) -> Result<(), Refusal> {
-    let headers = request.headers();
-    if headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH) {
-        return Err(Refusal::bad_request("a request has a Content-Length or a Transfer-Encoding, not both"));
-    }
-    if headers.get_all(HOST).iter().nth(1).is_some() {
+/// A request is for one host: the one that its target or HTTP/2 names goes where HTTP/1.1 has it (RFC 9112 §3.2.2).
+fn complete_host(request: &mut Request<Incoming>) -> Result<(), Refusal> {
+    if request.headers().get_all(HOST).iter().nth(1).is_some() {
         return Err(Refusal::bad_request("a request has one Host"));
     }
-    Ok(())
-}
-
-/// The host that a target or HTTP/2 names goes where HTTP/1.1 has it (RFC 9112 §3.2.2).
-fn complete_host(request: &mut Request<Incoming>) -> Result<(), Refusal> {
     let Some(authority) = request.uri().authority() else { return Ok(()) };
     let host =
         HeaderValue::from_str(authority.as_str()).map_err(|_| Refusal::bad_request("the host is not understood"))?;

@@ -2,7 +2,7 @@
 
 use crate::access_log::AccessLog;
 use crate::callers::Programs;
-use crate::configuration::{Configuration, ConfigurationFile};
+use crate::configuration::{Configuration, ConfigurationFile, reaches};
 use crate::doorway::Origins;
 use crate::front::Front;
 use crate::intake::Room;
@@ -212,7 +212,7 @@ impl Shared {
         }
         self.front.queue.tell(Event::Reloaded(Box::new(limits)));
         self.front.access_log.want(configuration.access_log);
-        self.origins.send_replace(Arc::new(Origins::new(configuration.origins.iter().cloned().chain(told.origins))));
+        self.origins.send_replace(Arc::new(Origins::new(&told.origins, &configuration.origins)));
         match keys_of(&configuration, self.uid) {
             Ok(keys) => {
                 self.keys.send_replace(Arc::new(keys));
@@ -224,9 +224,38 @@ impl Shared {
             }
         }
         let before = self.configurations.send_replace(configuration.clone());
-        if before.upstream != configuration.upstream {
+        // One that it would be itself is taken when it has left its addresses.
+        if before.upstream != configuration.upstream && !self.is_own(configuration.upstream) {
             self.front.upstream.moved(configuration.upstream);
         }
+    }
+
+    /// Whether what is sent there would come back here.
+    pub fn is_own(&self, address: SocketAddr) -> bool {
+        *self.phases.borrow() == Phase::Open && self.addresses.iter().any(|own| reaches(*own, address))
+    }
+
+    /// It has left its addresses: what is configured there is somebody else now.
+    pub fn has_left(&self) {
+        let upstream = self.front.configuration.borrow().upstream;
+        if self.addresses.iter().any(|own| reaches(*own, upstream)) {
+            self.front.upstream.moved(upstream);
+        }
+    }
+
+    fn own_upstream(&self) -> Option<Failure> {
+        let upstream = self.front.configuration.borrow().upstream;
+        self.is_own(upstream).then(|| {
+            Failure::new(
+                "upstream-is-gateway",
+                format!(
+                    "{upstream} is written as Ollama's address, and the gateway itself listens there; requests go to {} \
+                     as before",
+                    self.front.upstream.address()
+                ),
+                "start the gateway anew when its addresses have changed, or set `upstream` in [gateway] right",
+            )
+        })
     }
 
     fn waiting_at_most(&self) -> usize {
@@ -320,7 +349,9 @@ impl Shared {
                 .iter()
                 .map(|(model, client)| MissingModel { model: model.to_string(), client: client.to_string() })
                 .collect(),
-            config_failure: self.file().failure().cloned().or_else(|| self.keys_failure().clone()),
+            config_failure: (self.file().failure().cloned())
+                .or_else(|| self.keys_failure().clone())
+                .or_else(|| self.own_upstream()),
             simulated: self.simulated.clone(),
         }
     }
@@ -372,7 +403,10 @@ async fn watch_holds(front: Arc<Front>) {
             let back = front.upstream.answers_again();
             tokio::select! {
                 () = back => front.queue.tell(Event::Release { why: Why::Unreachable, scope: Scope::All }),
-                changed = holds.changed() => if changed.is_err() { return },
+                changed = holds.changed() => match changed {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                },
             }
         }
         // Where the release was just told, it is the next change.

@@ -1,10 +1,12 @@
 //! Connections of clients: accepted, bounded, spoken with in HTTP/1.1 or HTTP/2, and closed so that the last answer
 //! arrives.
 
+use crate::answer::Answer;
 use crate::callers::Ends;
 use crate::front::Front;
 use crate::head_timer::HeadTimer;
 use crate::malformed::Spoken;
+use http_body_util::BodyExt;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -24,7 +26,9 @@ const BACKLOG: u32 = 1_024;
 /// The pause after a connection that could not be accepted: out of file descriptors, mostly.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What begins HTTP/2 with prior knowledge (RFC 9113 §3.4), and no request of HTTP/1.1.
-const PREFACE: &[u8; 4] = b"PRI ";
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// How often it is looked whether the rest of it has come.
+const PREFACE_PAUSE: Duration = Duration::from_millis(20);
 /// How long the connection stays open, and how much is read, of a client that goes on sending after its last answer.
 /// Closing at once would destroy the answer on its way (RFC 9112 §9.6).
 const LINGER: Duration = Duration::from_secs(1);
@@ -227,8 +231,8 @@ async fn begins_http2(stream: &TcpStream) -> io::Result<bool> {
         if count == PREFACE.len() {
             return Ok(true);
         }
-        // A piece of four bytes: the system would tell of the same bytes again at once.
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        // A piece of it: the system would tell of the same bytes again at once.
+        tokio::time::sleep(PREFACE_PAUSE).await;
     }
 }
 
@@ -262,9 +266,20 @@ async fn http1(stream: TcpStream, ends: Arc<Ends>, front: Arc<Front>, mut phase:
 async fn http2(stream: TcpStream, ends: Arc<Ends>, front: Arc<Front>, mut phase: watch::Receiver<Phase>) {
     let bounds = front.configuration.borrow().bounds;
     let peer = ends.peer;
+    let streams = Streams::default();
+    let counted = streams.clone();
     let service = service_fn(move |request| {
-        let (front, ends) = (front.clone(), ends.clone());
-        async move { Ok::<_, Infallible>(front.answer(ends, request).await) }
+        let (front, ends, stream) = (front.clone(), ends.clone(), counted.begin());
+        async move {
+            let answer = front.answer(ends, request).await;
+            let with_stream = |body: Answer| {
+                body.map_frame(move |frame| {
+                    let _until_here = &stream;
+                    frame
+                })
+            };
+            Ok::<_, Infallible>(answer.map(with_stream))
+        }
     });
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
@@ -280,9 +295,47 @@ async fn http2(stream: TcpStream, ends: Arc<Ends>, front: Arc<Front>, mut phase:
             connection.as_mut().graceful_shutdown();
             connection.await
         }
+        () = streams.none_for(bounds.head) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
     };
     if let Err(error) = ended {
         tracing::debug!(%error, %peer, "a connection ended");
+    }
+}
+
+/// The streams of a connection, each until its answer has ended.
+#[derive(Clone, Debug, Default)]
+struct Streams {
+    open: watch::Sender<usize>,
+}
+
+#[derive(Debug)]
+struct Stream(Streams);
+
+impl Streams {
+    fn begin(&self) -> Stream {
+        self.open.send_modify(|open| *open += 1);
+        Stream(self.clone())
+    }
+
+    /// Waits until none has been open for so long.
+    async fn none_for(&self, span: Duration) {
+        let mut open = self.open.subscribe();
+        loop {
+            // Its sender is here, so it does not end.
+            let _ = open.wait_for(|open| *open == 0).await;
+            if tokio::time::timeout(span, open.changed()).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.0.open.send_modify(|open| *open -= 1);
     }
 }
 

@@ -26,6 +26,7 @@ pub async fn look(shared: Arc<Shared>) {
         }
         let now = front.clock.awake();
         let told = shared.told.last().is_some_and(|at| now.since(at) < TOLD);
+        changes.mark_seen();
         let view = front.queue.view().snapshot;
         busy = view.waiting.len() + view.running.len() > 0;
         if !told {
@@ -44,6 +45,5 @@ pub async fn look(shared: Arc<Shared>) {
             front.queue.tell(Event::Loaded { models, asked: now });
         }
         tokio::time::sleep(front.clock.real_span(GAP)).await;
-        changes.mark_seen();
     }
 }

@@ -97,8 +97,8 @@ pub fn is_cloud(model: &str) -> bool {
     tag == "cloud" || model.ends_with("-cloud")
 }
 
-/// A path as Go's server compares it: `%63` is `c`.
-fn decoded(path: &str) -> Cow<'_, str> {
+/// A path, or a name behind it, as Go's server compares it: `%63` is `c`.
+pub fn decoded(path: &str) -> Cow<'_, str> {
     if !path.contains('%') {
         return Cow::Borrowed(path);
     }

@@ -425,7 +425,8 @@ impl Scanner {
                     _ => None,
                 };
             }
-            Field::Prompt => self.found.prompt = text != b"null",
+            // Go leaves a text as it was when it reads `null` (encoding/json).
+            Field::Prompt => self.found.prompt |= text != b"null",
             Field::Options if text == b"null" => {
                 self.found.options_twice |= self.found.options.is_some();
                 self.found.options = Some(Options::Null(self.value_start..self.at));

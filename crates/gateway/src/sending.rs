@@ -7,7 +7,9 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::Sleep;
 
 /// Pieces shorter than this are put together: each has a cost of its own, and holds a buffer that is longer than it.
 const SHORT_BYTES: usize = 4 << 10;
@@ -18,9 +20,47 @@ const TOGETHER_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub enum Sending {
     /// Goes through as it comes.
-    Through(Incoming),
+    Through(Through),
     /// Was read before.
     Kept(Kept),
+}
+
+/// A body that goes through as it comes, as long as it comes.
+#[derive(Debug)]
+pub struct Through {
+    incoming: Incoming,
+    /// How long its client may be silent, and until when it may be now.
+    silence: Duration,
+    silent_until: Option<Pin<Box<Sleep>>>,
+}
+
+impl Through {
+    /// Of a client that may be silent for so long.
+    pub fn new(incoming: Incoming, silence: Duration) -> Self {
+        Self { incoming, silence, silent_until: None }
+    }
+
+    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Stopped>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) {
+            self.silent_until = None;
+            return Poll::Ready(frame.map(|frame| frame.map_err(Stopped::Broken)));
+        }
+        let silence = self.silence;
+        let until = self.silent_until.get_or_insert_with(|| Box::pin(tokio::time::sleep(silence)));
+        ready!(until.as_mut().poll(context));
+        Poll::Ready(Some(Err(Stopped::Silent)))
+    }
+}
+
+/// Why the body of a request has no end.
+#[derive(Debug, thiserror::Error)]
+pub enum Stopped {
+    /// The connection broke, or what came was no body.
+    #[error("the body of the request cannot be read: {0}")]
+    Broken(#[source] hyper::Error),
+    /// Nothing came for a while.
+    #[error("the body of the request did not come in time")]
+    Silent,
 }
 
 /// A body in pieces, as it came.
@@ -138,11 +178,11 @@ fn within(count: u64, length: usize) -> usize {
 
 impl Body for Sending {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = Stopped;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Stopped>>> {
         match self.get_mut() {
-            Self::Through(incoming) => Pin::new(incoming).poll_frame(context),
+            Self::Through(through) => through.poll_frame(context),
             Self::Kept(kept) => Poll::Ready(match kept.next_piece() {
                 Some(piece) => {
                     kept.left_bytes -= piece.len() as u64;
@@ -155,14 +195,14 @@ impl Body for Sending {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Through(incoming) => incoming.is_end_stream(),
+            Self::Through(through) => through.incoming.is_end_stream(),
             Self::Kept(kept) => kept.left_bytes == 0 && kept.trailers.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Through(incoming) => incoming.size_hint(),
+            Self::Through(through) => through.incoming.size_hint(),
             // With a length in front nothing can follow.
             Self::Kept(kept) if kept.trailers.is_some() => SizeHint::default(),
             Self::Kept(kept) => SizeHint::with_exact(kept.left_bytes),

@@ -26,6 +26,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// How long a server that was away may take to answer, and how often it is asked.
 const ANSWER: Duration = Duration::from_secs(2);
 const ASK_AGAIN: Duration = Duration::from_millis(250);
+/// Whoever waits for it asks again sooner than this.
+const UNTRIED: Duration = Duration::from_secs(120);
 /// The most connections that are kept without work.
 const IDLE_AT_MOST: usize = 64;
 /// The longest head of an answer.
@@ -56,7 +58,23 @@ struct Pool {
     idle: Vec<SendRequest<Sending>>,
     /// Since when nothing could be sent on a fresh connection. Whoever lets itself be connected to, and closes at once,
     /// is as far away as nobody.
-    down_since: Option<Instant>,
+    down: Option<Down>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Down {
+    since: Instant,
+    /// When it was tried last.
+    last: Instant,
+}
+
+impl Down {
+    /// It was tried in vain now. What was so before nobody tried for a while says nothing of the time in between.
+    fn again(before: Option<Self>) -> Self {
+        let now = Instant::now();
+        let since = before.filter(|down| now - down.last <= UNTRIED).map_or(now, |down| down.since);
+        Self { since, last: now }
+    }
 }
 
 /// Why there is no answer.
@@ -71,13 +89,15 @@ pub enum Trouble {
     },
     /// The connection broke after the request, or a part of it, was sent.
     Sent(hyper::Error),
+    /// Nothing was sent: all connections that there may be were in use.
+    Full,
 }
 
 impl Upstream {
     /// Ollama at this address, with at most so many connections to it.
     pub fn new(address: SocketAddr, connections: usize) -> Self {
         Self {
-            pool: Arc::new(Mutex::new(Pool { address, generation: 0, idle: Vec::new(), down_since: None })),
+            pool: Arc::new(Mutex::new(Pool { address, generation: 0, idle: Vec::new(), down: None })),
             places: Arc::new(Semaphore::new(connections)),
             returned: Arc::new(Notify::new()),
         }
@@ -92,6 +112,7 @@ impl Upstream {
     pub fn moved(&self, address: SocketAddr) {
         let mut pool = self.pool();
         pool.address = address;
+        pool.down = None;
         pool.generation += 1;
         pool.idle.clear();
     }
@@ -104,12 +125,12 @@ impl Upstream {
         // A kept connection may have been closed at the other end in this very moment; then the request comes back,
         // and another one is tried, at last a fresh one.
         let place = loop {
-            match self.way().await {
+            match tokio::time::timeout(CONNECT, self.way()).await.map_err(|_| Trouble::Full)? {
                 Way::Fresh(place) => break place,
                 Way::Kept(sender, generation) => match self.send_on(sender, generation, request).await {
                     Ok(response) => return Ok(response),
                     Err(Trouble::Unsent { request: back, .. }) => request = back,
-                    Err(sent @ Trouble::Sent(_)) => return Err(sent),
+                    Err(trouble @ (Trouble::Sent(_) | Trouble::Full)) => return Err(trouble),
                 },
             }
         };
@@ -122,7 +143,8 @@ impl Upstream {
             Err(error) => Err(Trouble::Unsent { request, error }),
         };
         if let Err(Trouble::Unsent { .. }) = &sent {
-            self.pool().down_since.get_or_insert_with(Instant::now);
+            let mut pool = self.pool();
+            pool.down = Some(Down::again(pool.down));
         }
         sent
     }
@@ -135,7 +157,7 @@ impl Upstream {
     ) -> Result<Response<Received>, Trouble> {
         match sender.try_send_request(*request).await {
             Ok(response) => {
-                self.pool().down_since = None;
+                self.pool().down = None;
                 let home = Home { upstream: self.clone(), generation, sender };
                 Ok(response.map(|incoming| Received::new(incoming, home)))
             }
@@ -151,7 +173,7 @@ impl Upstream {
 
     /// For how long nothing could be sent; zero while it answers.
     pub fn down_for(&self) -> Duration {
-        self.pool().down_since.map_or(Duration::ZERO, |since| since.elapsed())
+        self.pool().down.map_or(Duration::ZERO, |down| down.since.elapsed())
     }
 
     /// Waits until it answers a simple question.

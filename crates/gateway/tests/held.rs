@@ -148,6 +148,45 @@ async fn streams_of_events_get_signs_of_life_and_lines_get_none() {
 }
 
 #[tokio::test]
+async fn a_stream_that_could_not_be_sent_gets_signs_of_life_like_one_that_waits() {
+    let mut stage = Stage::at_speed("keep_alive_after_s = 15\nunreachable_s = 3000", 100.0).await;
+    let other = Ollama::start().await;
+    let address = std::mem::replace(&mut stage.ollama, other).kill().await;
+    let response = stage.ask(post("/v1/chat/completions", r#"{"model":"m","stream":true}"#)).await;
+    assert_eq!((header(&response, "x-stablehand-position"), response.status()), ("1", StatusCode::OK));
+    let mut body = response.into_body();
+    assert!(piece(&mut body).await.unwrap().starts_with(": "));
+    let mut ollama = Ollama::start_at(address).await;
+    loop {
+        let asked = ollama.asked().await;
+        if asked.path != "/v1/chat/completions" {
+            asked.json("{}");
+            continue;
+        }
+        // The head of the answer is gone, and the model is told all the same.
+        asked.whole(StatusCode::NOT_FOUND, &[("content-type", "application/json")], r#"{"error":{"message":"none"}}"#);
+        break;
+    }
+    let view = stage.until("the alert", |view| !view.missing.is_empty()).await;
+    assert_eq!(view.missing[0].model, "m:latest");
+}
+
+#[tokio::test]
+async fn what_is_written_as_ollamas_address_is_never_the_gateway_itself() {
+    let mut stage = Stage::with("").await;
+    let own = stage.address();
+    stage.rewrite_upstream(own);
+    let view = stage.until("the failure", |view| view.config_failure.is_some()).await;
+    assert_eq!(view.config_failure.unwrap().code, "upstream-is-gateway");
+    let asking = stage.asking(chat("m"));
+    stage.ollama.asked().await.json("{}");
+    assert_eq!(asking.await.unwrap().status(), StatusCode::OK);
+    assert!(stage.control.leave().await.is_ok());
+    let view = stage.control.queue().await.unwrap();
+    assert_eq!(view.upstream, own.to_string(), "whoever is there now");
+}
+
+#[tokio::test]
 async fn whoever_is_dropped_is_told_even_in_a_stream_that_has_begun() {
     let mut stage =
         Stage::at_speed("keep_alive_after_s = 15\n[gateway.clients.quiet]\nkeep_alive = false", 100.0).await;

@@ -58,7 +58,7 @@ pub struct ClientLimits {
 
 impl Default for ModelLimits {
     fn default() -> Self {
-        Self { waiting: 512, running: None }
+        Self { waiting: usize::MAX, running: None }
     }
 }
 

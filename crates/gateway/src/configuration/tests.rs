@@ -61,6 +61,16 @@ keep_alive = false
 }
 
 #[test]
+fn without_a_word_about_it_nobody_is_let_in_from_outside() {
+    for (upstream, listen) in
+        [("0.0.0.0:11450", "127.0.0.1:11451"), ("192.0.2.7:11450", "127.0.0.1:11451"), ("[::]:11450", "[::1]:11451")]
+    {
+        let taken = read(&format!("[gateway]\nupstream = \"{upstream}\"\n")).unwrap();
+        assert_eq!(taken.listen, [listen.parse().unwrap()], "{upstream}");
+    }
+}
+
+#[test]
 fn a_mistake_is_told_with_its_place() {
     let cases = [
         ("gateway = 1\n", "c.toml:1:11: «gateway» must be a section"),
@@ -72,6 +82,10 @@ fn a_mistake_is_told_with_its_place() {
         ("[gateway]\nslots = 0\n", "slots must be at least 1"),
         ("[gateway]\nrequire_key = true\n", "require_key needs keys"),
         ("[gateway]\nlisten = [\"0.0.0.0:21434\"]\n", "listen and upstream are the same address"),
+        (
+            "[gateway]\nlisten = [\"127.0.0.1:21434\"]\nupstream = \"0.0.0.0:21434\"\n",
+            "listen and upstream are the same address",
+        ),
         ("[gateway.models.m]\npin = { temperature = 1 }\n", "«temperature» of m cannot be pinned"),
         ("[gateway.models.m]\npin = { num_ctx = \"big\" }\n", "c.toml:2:"),
     ];

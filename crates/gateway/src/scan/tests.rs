@@ -45,6 +45,8 @@ fn what_makes_a_request_one_for_a_load_is_seen() {
     assert_eq!(found(r#"{"model":"m","keep_alive":0}"#), (false, false));
     assert_eq!(found(r#"{"model":"m","prompt":""}"#), (false, false));
     assert_eq!(found(r#"{"model":"m","prompt":null,"messages":null}"#), (false, false));
+    assert_eq!(found(r#"{"model":"m","prompt":"hi","prompt":null}"#), (true, false), "it stays as it was");
+    assert_eq!(found(r#"{"model":"m","prompt":"hi","prompt":""}"#), (false, false));
     assert_eq!(found(r#"{"model":"m","messages":[ ]}"#), (false, false));
     assert_eq!(found(r#"{"model":"m","prompt":"\n"}"#), (true, false));
     assert_eq!(found(r#"{"model":"m","prompt":["a"]}"#), (true, false));

@@ -239,7 +239,7 @@ impl Stage {
         let clock = format!(r#"{{"speed":{speed},"anchor_monotonic_ms":0,"anchor_wall_unix_ms":0,"slept_ms":0}}"#);
         std::fs::write(folder.path().join("clock.json"), clock).unwrap();
         let machine = Machine::world(folder.path()).unwrap();
-        write(&machine, &ollama, lines);
+        write(&machine, ollama.address, lines);
         let gateway = Gateway::start(machine.clone()).await.unwrap();
         let control = Control::new(stablehand_files(&machine).gateway_socket);
         Self { folder, machine, gateway, control, ollama }
@@ -247,7 +247,12 @@ impl Stage {
 
     /// Another version of its table.
     pub fn rewrite(&self, lines: &str) {
-        write(&self.machine, &self.ollama, lines);
+        write(&self.machine, self.ollama.address, lines);
+    }
+
+    /// Another address of Ollama's in its table.
+    pub fn rewrite_upstream(&self, upstream: SocketAddr) {
+        write(&self.machine, upstream, "");
     }
 
     pub fn machine(&self) -> &Machine {
@@ -309,10 +314,10 @@ impl Stage {
     }
 }
 
-fn write(machine: &Machine, ollama: &Ollama, lines: &str) {
+fn write(machine: &Machine, upstream: SocketAddr, lines: &str) {
     let path = stablehand_files(machine).config_file;
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    let text = format!("[gateway]\nlisten = [\"127.0.0.1:0\"]\nupstream = \"{}\"\n{lines}\n", ollama.address);
+    let text = format!("[gateway]\nlisten = [\"127.0.0.1:0\"]\nupstream = \"{upstream}\"\n{lines}\n");
     // As an editor does, so that no half of it is ever read.
     let fresh = path.with_extension("new");
     std::fs::write(&fresh, text).unwrap();
