@@ -211,8 +211,9 @@ async fn end_daemon(machine: &Machine) -> Result<(), Failure> {
     // Whoever holds the lock is a daemon of this user, and wrote this pid while holding it.
     let process = Pid::from_raw(pid).ok_or_else(stubborn)?;
     kill_process(process, Signal::TERM).map_err(|_| stubborn())?;
+    // Another one is launchd's, which started it at once.
     let ended = async {
-        while running_daemon(&lock).is_some() {
+        while running_daemon(&lock) == Some(pid) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };

@@ -194,8 +194,11 @@ impl Looker {
         let began = self.machine.clock().awake();
         self.port = self.port_wanted(configuration);
         let Surveyed { survey, home, wanted, at_home } = self.survey(configuration).await;
-        self.reached_at = survey.listeners.known().map(|listeners| reachable_at(listeners, self.port));
         let ownership = ownership(&survey);
+        self.reached_at = survey.listeners.known().map(|listeners| {
+            // Another program may listen at another address of the port.
+            reachable_at(&own_listeners(listeners, ownership.server()), self.port)
+        });
         let server = ownership.server().and_then(|id| process_of(&survey, id)).cloned();
         let (answer, version) = self.ask().await;
         let definitions = catalogue::definitions_for(version.known().copied());
@@ -348,7 +351,8 @@ impl Looker {
             home: seat.home,
             place,
             addresses: if place == Place::Home {
-                at_home.unwrap_or_default().iter().map(|listener| listener.address.clone()).collect()
+                let its = own_listeners(at_home.unwrap_or_default(), serve_among(survey, at_home.unwrap_or_default()));
+                its.into_iter().map(|listener| listener.address).collect()
             } else {
                 Vec::new()
             },
@@ -591,9 +595,21 @@ impl Looker {
     }
 }
 
+/// What this server listens at; all that listen where it is not known which of them it is.
+fn own_listeners(listeners: &[Listener], server: Option<Identity>) -> Vec<Listener> {
+    let is_its = |listener: &&Listener| server.is_some() && listener.process.known() == server.as_ref();
+    let its: Vec<Listener> = listeners.iter().filter(is_its).cloned().collect();
+    if its.is_empty() { listeners.to_vec() } else { its }
+}
+
 fn a_server_listens(survey: &Survey, listeners: &[Listener]) -> bool {
-    let mut serves = survey.sightings.iter().filter(|sighting| matches!(sighting.role, Role::Serve));
-    serves.any(|serve| listeners.iter().any(|one| one.process.known() == Some(&serve.process.id)))
+    serve_among(survey, listeners).is_some()
+}
+
+/// The server that is one of those who listen.
+fn serve_among(survey: &Survey, listeners: &[Listener]) -> Option<Identity> {
+    let serves = survey.sightings.iter().filter(|sighting| matches!(sighting.role, Role::Serve));
+    serves.map(|serve| serve.process.id).find(|id| listeners.iter().any(|one| one.process.known() == Some(id)))
 }
 
 /// The port that the environment of the one server of this machine names.

@@ -4,7 +4,7 @@ use crate::configuration::ConfigurationFile;
 use crate::looking::Seen;
 use stablehand_engine::Known;
 use stablehand_engine::alert::Alert;
-use stablehand_engine::owner::{AgentKind, Foreigner, Owner, Ownership, Rival};
+use stablehand_engine::owner::{AgentKind, Contender, Foreigner, Owner, Ownership, Rival};
 use stablehand_engine::plan::{Refusal, Step};
 use stablehand_engine::setting::{Layer, MAIN_SETTINGS, Proof, Report, Standing};
 use stablehand_engine::supervisor::{Origin, Outcome, Progress, State, Supervisor, Surrender};
@@ -228,7 +228,11 @@ fn rival_in_words(rival: &Rival) -> String {
     let pid = rival.pid.map_or_else(String::new, |pid| format!("pid {pid}, "));
     let path = rival.program.as_ref().map_or_else(String::new, |path| format!("{}, ", path.display()));
     let version = rival.version.as_ref().map_or_else(String::new, |version| format!("version {version}, "));
-    format!("{} ({pid}{path}{version}{})", name_of(&rival.owner), rival.why)
+    let who = match &rival.who {
+        Contender::Owner(owner) => name_of(owner),
+        Contender::Stranger => "another program".to_owned(),
+    };
+    format!("{who} ({pid}{path}{version}{})", rival.why)
 }
 
 fn server(machine: &Machine, supervisor: &Supervisor, since: Wall, seen: &Seen) -> protocol::Server {
@@ -248,7 +252,7 @@ fn server(machine: &Machine, supervisor: &Supervisor, since: Wall, seen: &Seen) 
         rivals: rivals
             .iter()
             .map(|rival| protocol::Rival {
-                owner: rival.owner.word().to_owned(),
+                owner: rival.who.word().to_owned(),
                 pid: rival.pid,
                 path: rival.program.as_ref().map(|path| path.display().to_string()),
                 version: rival.version.clone(),

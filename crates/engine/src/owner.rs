@@ -101,6 +101,9 @@ impl Owner {
     }
 }
 
+/// The gateway's program, which may stand there for a moment while places are changed.
+const OUR_PROGRAM: &str = "stablehand";
+
 /// A process that listens on the server's port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
@@ -171,11 +174,31 @@ pub struct Started {
     pub program: PathBuf,
 }
 
-/// Somebody who starts a second server on the same port.
+/// Who stands beside the server on its port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Contender {
+    /// An owner of another server.
+    Owner(Owner),
+    /// A program that is no Ollama and listens at another address of the same port. macOS lets both of a user's
+    /// listen (`bsd/netinet/in_pcb.c`, `in_pcbbind`), and whoever has the more precise address gets the connections.
+    Stranger,
+}
+
+impl Contender {
+    /// The word used for it in reports and JSON.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Owner(owner) => owner.word(),
+            Self::Stranger => "stranger",
+        }
+    }
+}
+
+/// Somebody who wants the same port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rival {
-    /// Its owner.
-    pub owner: Owner,
+    /// Who.
+    pub who: Contender,
     /// Its pid, while it runs.
     pub pid: Option<u32>,
     /// Where it runs from.
@@ -311,19 +334,21 @@ fn with_rivals(survey: &Survey, holder: &Sighting) -> Ownership {
         .filter(|other| other.process.parent != Some(holder.process.id.pid))
         .filter(|other| same_port(survey, &other.process))
         .map(|other| Rival {
-            owner: owner_of(survey, &other.process),
+            who: Contender::Owner(owner_of(survey, &other.process)),
             pid: Some(other.process.id.pid),
             program: other.process.executable.known().cloned(),
             version: version_at(survey, &other.process),
             why: "a second `ollama serve` runs for this user".to_owned(),
         })
-        .filter(|rival| rival.owner != owner)
+        .filter(|rival| rival.who != Contender::Owner(owner.clone()))
         .collect();
     for keeper in &survey.keepers {
-        let fights = keeper.restarts && keeper.owner != owner && rivals.iter().all(|rival| rival.owner != keeper.owner);
+        let fights = keeper.restarts
+            && keeper.owner != owner
+            && rivals.iter().all(|rival| rival.who != Contender::Owner(keeper.owner.clone()));
         if fights && !matches!(keeper.owner, Owner::Container { .. }) {
             rivals.push(Rival {
-                owner: keeper.owner.clone(),
+                who: Contender::Owner(keeper.owner.clone()),
                 pid: keeper.pid,
                 program: None,
                 version: None,
@@ -331,11 +356,41 @@ fn with_rivals(survey: &Survey, holder: &Sighting) -> Ownership {
             });
         }
     }
+    rivals.extend(strangers(survey, holder.process.id));
     if rivals.is_empty() {
         Ownership::One { owner, server: Some(holder.process.id) }
     } else {
         Ownership::Contested { holder: owner, server: holder.process.id, rivals }
     }
+}
+
+/// Programs that listen beside this server. One at its very address holds the server's own socket: a child of it that
+/// is just becoming a runner.
+fn strangers(survey: &Survey, server: Identity) -> Vec<Rival> {
+    let listeners = survey.listeners.known().map(Vec::as_slice).unwrap_or_default();
+    let is_its =
+        |address: &str| listeners.iter().any(|one| one.address == address && one.process.known() == Some(&server));
+    let mut rivals: Vec<Rival> = Vec::new();
+    if !listens(listeners, server) {
+        return rivals;
+    }
+    for listener in listeners {
+        let id = listener.process.known();
+        let is_ollama = id.is_some_and(|id| serves(survey).any(|serve| serve.process.id == *id));
+        let is_ours = listener.program.as_deref() == Some(OUR_PROGRAM);
+        let pid = id.map(|id| id.pid);
+        if is_ollama || is_ours || is_its(&listener.address) || rivals.iter().any(|known| known.pid == pid) {
+            continue;
+        }
+        rivals.push(Rival {
+            who: Contender::Stranger,
+            pid,
+            program: listener.program.as_ref().map(PathBuf::from),
+            version: None,
+            why: format!("it listens beside it, at {}", listener.address),
+        });
+    }
+    rivals
 }
 
 /// Whether a server may want the survey's port. One that was told another in its environment is no business of ours:

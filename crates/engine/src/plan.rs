@@ -395,7 +395,7 @@ pub enum Refusal {
         name: String,
     },
     /// Several fight for the port.
-    #[error("several owners start a server on port {port}: {who}")]
+    #[error("several programs want port {port}: {who}")]
     Contested {
         /// The port.
         port: u16,
@@ -445,7 +445,7 @@ pub fn plan(goal: Goal, ownership: &Ownership, seat: Seat, take_over: bool) -> R
         Ownership::Contested { holder, server, rivals } => {
             let mut who = format!("{} (pid {})", holder.word(), server.pid);
             for rival in rivals {
-                who.push_str(&format!(", {}", rival.owner.word()));
+                who.push_str(&format!(", {}", rival.who.word()));
                 if let Some(pid) = rival.pid {
                     who.push_str(&format!(" (pid {pid})"));
                 }

@@ -455,7 +455,7 @@ pub fn hindrance(found: &Found) -> Option<Hindrance> {
     let owner = match &found.ownership {
         Ownership::One { owner, .. } => owner,
         Ownership::Contested { .. } => {
-            return Some(Hindrance::Unclear("several owners start a server on Ollama's port".to_owned()));
+            return Some(Hindrance::Unclear("several programs want Ollama's port".to_owned()));
         }
         Ownership::Foreign(Foreigner::Stranger { pid, program }) => {
             return Some(Hindrance::Unclear(format!(

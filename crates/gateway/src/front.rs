@@ -80,6 +80,7 @@ struct Asking {
 }
 
 /// What became of a try to send.
+#[expect(clippy::large_enum_variant, reason = "it is looked at where it was made")]
 enum Once {
     Sent(Sent),
     /// Nothing could be sent; it waits again.

@@ -22,9 +22,10 @@ use stablehand_ollama::client::Client;
 use stablehand_platform::gateway_service;
 use stablehand_platform::machine::Machine;
 use stablehand_protocol::{self as protocol, Ending, Failure, StepProgress};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::TcpSocket;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -695,8 +696,21 @@ fn addresses(front: &Front) -> Vec<SocketAddr> {
     addresses
 }
 
+/// Whether nobody has this port, at loopback or everywhere. Nobody is listened to for that: macOS asks a person before a
+/// program listens on every address.
 fn is_free(port: u16) -> bool {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+    let may_bind = |ip: IpAddr| {
+        let socket = if ip.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+        let bound = socket.and_then(|socket| {
+            // What has just left may still have connections that end.
+            socket.set_reuseaddr(true)?;
+            socket.bind(SocketAddr::new(ip, port))
+        });
+        // A machine without IPv6 has nobody there.
+        bound.map_or_else(|error| ip.is_ipv6() && error.kind() != std::io::ErrorKind::AddrInUse, |()| true)
+    };
+    // macOS lets one have loopback while another has every address (`bsd/netinet/in_pcb.c`).
+    [Ipv4Addr::LOCALHOST.into(), Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()].into_iter().all(may_bind)
 }
 
 async fn open(machine: &Machine, front: SocketAddr) -> Result<String, Failure> {

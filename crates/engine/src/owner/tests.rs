@@ -63,7 +63,7 @@ fn an_app_and_a_kept_brew_service_are_both_named() {
     };
     assert_eq!(holder.word(), "app");
     assert_eq!(rivals.len(), 1, "{rivals:?}");
-    assert_eq!(rivals[0].owner, brew());
+    assert_eq!(rivals[0].who, Contender::Owner(brew()));
     assert_eq!(rivals[0].pid, Some(20));
 }
 
@@ -109,6 +109,31 @@ fn another_program_on_the_port_is_a_stranger() {
         ownership(&survey(vec![], vec![stranger])),
         Ownership::Foreign(Foreigner::Stranger { pid: 77, program: "python3".to_owned() })
     );
+}
+
+#[test]
+fn a_program_at_another_address_of_the_port_stands_beside_the_server() {
+    let beside = |pid: u32, address: &str, program: &str| Listener {
+        address: address.to_owned(),
+        program: Some(program.to_owned()),
+        ..listener(pid)
+    };
+    let mine = vec![gui(10), serve(11, Some(10), &in_bundle())];
+    let found = |others: Vec<Listener>| {
+        let listeners = others.into_iter().chain([listener(11)]).collect();
+        ownership(&survey(mine.clone(), listeners))
+    };
+    let Ownership::Contested { server, rivals, .. } =
+        found(vec![beside(77, "*:11434", "com.docker.backend"), beside(77, "[::1]:11434", "com.docker.backend")])
+    else {
+        panic!("a restart would find the port taken");
+    };
+    assert_eq!((server.pid, rivals.len()), (11, 1));
+    assert_eq!((&rivals[0].who, rivals[0].pid), (&Contender::Stranger, Some(77)));
+    assert_eq!(rivals[0].why, "it listens beside it, at *:11434");
+    let app = one(Owner::App { bundle: BUNDLE.into() }, Some(11));
+    assert_eq!(found(vec![beside(12, "127.0.0.1:11434", "ollama")]), app, "its own socket, in a child of it");
+    assert_eq!(found(vec![beside(13, "*:11434", "stablehand")]), app, "the gateway leaves");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use super::*;
 use crate::known::Known;
-use crate::owner::{Foreigner, Rival};
+use crate::owner::{Contender, Foreigner, Rival};
 use crate::setting::Value;
 
 #[test]
@@ -132,7 +132,7 @@ fn two_owners_are_both_named_and_neither_is_restarted() {
         holder: Owner::App { bundle: "/Applications/Ollama.app".into() },
         server: server(),
         rivals: vec![Rival {
-            owner: Owner::Brew { label: "sh.brew.ollama".to_owned(), plist: "/u/x.plist".into() },
+            who: Contender::Owner(Owner::Brew { label: "sh.brew.ollama".to_owned(), plist: "/u/x.plist".into() }),
             pid: Some(20),
             program: Some("/opt/homebrew/bin/ollama".into()),
             version: None,

@@ -266,7 +266,8 @@ impl Refusal {
             Self::ReadOnly(_) => "move Ollama to a volume that can be written, then try again".to_owned(),
             Self::AppManagement(_) => APP_MANAGEMENT_HINT.to_owned(),
             Self::NoSpace { .. } => {
-                "make room (`ollama rm` removes a model, `stablehand versions` shows what is kept), then try again"
+                "make room (`ollama rm` removes a model, `stablehand versions` shows what is kept), then try again; \
+                 what Finder counts as available and could clear by itself does not count here"
                     .to_owned()
             }
             Self::NothingKept { kept, .. } if kept.is_empty() => {

@@ -147,9 +147,12 @@ fn belongs(machine: &Machine, details: &Details) -> bool {
     }
 }
 
-/// A demo that runs beside the real machine must not look like a second server of it.
+/// A demo that runs beside the real machine must not look like a second server of it. Only what could be one is looked
+/// at: macOS asks a person before a program looks into Documents, Desktop or Downloads, where any other program may lie.
 fn lies_in_a_world(executable: &Path) -> bool {
-    executable.ancestors().skip(1).any(|folder| folder.join(crate::machine::MARKER).exists())
+    let is_named_so =
+        executable.file_name().is_some_and(|name| name.to_string_lossy().to_lowercase().contains("llama"));
+    is_named_so && executable.ancestors().skip(1).any(|folder| folder.join(crate::machine::MARKER).exists())
 }
 
 #[cfg(test)]
@@ -200,7 +203,9 @@ mod tests {
     fn programs_of_a_world_are_not_the_real_machines() {
         let (_dir, machine) = world_folder("linux");
         assert!(lies_in_a_world(&machine.root().join("usr/local/bin/ollama")));
+        assert!(lies_in_a_world(&machine.root().join("Applications/Ollama.app/Contents/MacOS/Ollama")));
         assert!(!lies_in_a_world(Path::new("/usr/local/bin/ollama")));
+        assert!(!lies_in_a_world(&machine.root().join("home/sim/Documents/bot/python")), "it could be no server");
     }
 
     #[test]
