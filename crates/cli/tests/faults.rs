@@ -5,7 +5,7 @@
 mod world;
 
 use serde_json::Value;
-use world::{World, setting};
+use world::{World, gateway, setting};
 
 /// A world with the preset desired, the fault raised, and the ending of an apply.
 fn applied(arguments: &[&str], fault: &str) -> (World, Value) {
@@ -142,6 +142,22 @@ fn a_stranger_on_the_port_is_named_and_left_alone() {
     assert!(ending["failure"]["message"].as_str().unwrap().contains("other-server"), "{ending}");
     assert_eq!(world.status()["server"]["state"], "blocked");
     assert_eq!(world.text(&["doctor"]).0, 1);
+}
+
+#[test]
+fn a_program_beside_the_server_on_its_port_is_named_before_anything_is_stopped() {
+    let world = World::start(&QUICK);
+    assert_eq!(world.text(&["settings", "preset", "serial"]).0, 0);
+    // Linux lets one have another address of loopback, as macOS lets one have every address.
+    let _beside = std::net::TcpListener::bind(("127.0.0.2", gateway::home(&world))).unwrap();
+    let before = world.status()["server"]["pid"].clone();
+    let (_, ending) = world.last(&["apply"]);
+    assert_eq!(ending["failure"]["code"], "owners-contested", "{ending}");
+    assert!(ending["failure"]["message"].as_str().unwrap().contains("stranger"), "{ending}");
+    let server = world.status()["server"].clone();
+    assert_eq!((&server["pid"], &server["rivals"][0]["owner"]), (&before, &"stranger".into()), "{server}");
+    let (code, told) = world.text(&["doctor"]);
+    assert!(code == 1 && told.contains("it listens beside it, at 127.0.0.2:"), "{told}");
 }
 
 #[test]
