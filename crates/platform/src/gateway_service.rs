@@ -153,9 +153,14 @@ async fn start_job(machine: &Machine, program: &Path) -> Result<String, StepFail
     })?;
     launchd::check_home(machine)?;
     let before = files::read(&path)?;
-    if before.as_deref() != Some(contents.as_slice()) {
-        // A loaded job goes on with the description it was loaded from.
+    let loaded = job::look(machine, LABEL).await?;
+    let is_another = before.as_deref() != Some(contents.as_slice());
+    // A loaded job goes on with the description it was loaded from; one without a process may wait for launchd's
+    // throttle, in which `kickstart` waits as well.
+    if is_another || loaded.is_some_and(|job| job.pid.is_none()) {
         job::unload(machine, LABEL).await?;
+    }
+    if is_another {
         let changes = [
             Change::Folder { path: stablehand_files(machine).log_dir, mode: 0o755 },
             Change::Write { path: path.clone(), mode: PLIST_MODE, contents, before },
