@@ -210,7 +210,7 @@ async fn begin(
     let early = |ended| ended_early(program, arguments, log_path, ended);
     tokio::select! {
         ended = child.wait() => return Err(early(ended)),
-        () = machine.clock().sleep(EARLY_END) => {}
+        () = tokio::time::sleep(machine.clock().patience(EARLY_END)) => {}
     }
     // Not ended and yet not in the process table: it ended just now. Otherwise the runtime collects the child's exit
     // whenever it ends; dropping the handle does not end it.

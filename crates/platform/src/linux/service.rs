@@ -119,7 +119,7 @@ async fn bring_up(machine: &Machine, scope: Scope, name: &str, action: Action<'_
         Err(failure) => return Err(failure),
     }
     // A program that cannot start ends just after systemd has reported success.
-    machine.clock().sleep(EARLY_END).await;
+    tokio::time::sleep(machine.clock().patience(EARLY_END)).await;
     let unit = systemctl::show_one(machine, scope, name).await?;
     if !unit.is_up() || unit.sub_state == "auto-restart" {
         return Err(StepFailure {
