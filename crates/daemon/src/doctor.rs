@@ -8,7 +8,7 @@ use crate::translation;
 use crate::{Place, failure_of};
 use serde::Serialize;
 use stablehand_engine::Known;
-use stablehand_engine::owner::{Contender, Foreigner, Owner, Ownership, ownership};
+use stablehand_engine::owner::{Foreigner, Owner, Ownership, ownership};
 use stablehand_engine::setting::Values;
 use stablehand_engine::takeover::{Mode, half_done};
 use stablehand_platform::launchd::adoption;
@@ -229,7 +229,7 @@ async fn owner(machine: &Machine, findings: &mut Vec<Finding>) -> Option<Owner> 
             };
             (Finding::new("owner", severity, message, hint), Some(owner))
         }
-        contested @ Ownership::Contested { .. } if is_shared(&contested) => {
+        contested @ Ownership::Contested { .. } if contested.is_port_shared() => {
             let who = translation::rivalry(&contested).unwrap_or_default();
             let hint = "stop that program, or give it another port; who is answered there depends on the address";
             (Finding::new("port-shared", Severity::Bad, who, hint), None)
@@ -329,13 +329,5 @@ async fn persisted(machine: &Machine, owner: &Owner, file: &ConfigurationFile) -
         Known::Unknown(reason) => {
             Finding::new("persisted-unknown", Severity::Unknown, format!("what is persisted is unknown: {reason}"), "")
         }
-    }
-}
-
-/// Whether a program that is no Ollama listens on the same port.
-fn is_shared(ownership: &Ownership) -> bool {
-    match ownership {
-        Ownership::Contested { rivals, .. } => rivals.iter().any(|rival| rival.who == Contender::Stranger),
-        Ownership::One { .. } | Ownership::Foreign(_) | Ownership::Absent | Ownership::Unknown(_) => false,
     }
 }

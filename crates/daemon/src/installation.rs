@@ -205,7 +205,7 @@ async fn end_daemon(machine: &Machine) -> Result<(), Failure> {
         Failure::new(
             "daemon-does-not-end",
             format!("the daemon (pid {pid}) does not end; its files were left in place"),
-            "end it, then run `stablehand uninstall` again",
+            "end it, then try again",
         )
     };
     // Whoever holds the lock is a daemon of this user, and wrote this pid while holding it.

@@ -262,6 +262,14 @@ impl Ownership {
         }
     }
 
+    /// Whether a program that is no Ollama listens on the server's port as well.
+    pub fn is_port_shared(&self) -> bool {
+        match self {
+            Self::Contested { rivals, .. } => rivals.iter().any(|rival| rival.who == Contender::Stranger),
+            Self::One { .. } | Self::Foreign(_) | Self::Absent | Self::Unknown(_) => false,
+        }
+    }
+
     /// The server process, when one of the user's runs.
     pub fn server(&self) -> Option<Identity> {
         match self {

@@ -102,12 +102,12 @@ impl AccessLog {
 
     /// Writes down what was gathered.
     pub async fn flush(&self) {
-        let fresh = std::mem::take(&mut *self.inner.written.lock().unwrap_or_else(PoisonError::into_inner));
         let mut lines = {
             let mut lines = self.inner.lines.lock().unwrap_or_else(PoisonError::into_inner);
             if lines.is_empty() {
                 return;
             }
+            let fresh = std::mem::take(&mut *self.inner.written.lock().unwrap_or_else(PoisonError::into_inner));
             std::mem::replace(&mut *lines, fresh)
         };
         let inner = self.inner.clone();

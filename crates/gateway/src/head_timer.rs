@@ -1,7 +1,7 @@
 //! The timer of a connection on which one head after the other is waited for.
 //!
-//! A timer that is set and taken back for each request costs as much as finding out who may go on. This one is set once
-//! and rings early, when it looks whether what is waited for now is late: deadlines only ever move on.
+//! hyper makes a timer for each request and takes it back. This one is set once and rings early, when it looks whether
+//! what is waited for now is late: deadlines only ever move on.
 
 use hyper::rt::{Sleep, Timer};
 use std::pin::Pin;

@@ -237,10 +237,7 @@ async fn who_stops_in_the_middle_holds_no_place() {
     let mut preface = stage.raw().await;
     preface.write_all(b"PRI ").await.unwrap();
     // All of it, and no request.
-    let io = hyper_util::rt::TokioIo::new(stage.raw().await);
-    let executor = hyper_util::rt::TokioExecutor::new();
-    let (sender, connection) =
-        hyper::client::conn::http2::handshake::<_, _, http_body_util::Full<bytes::Bytes>>(executor, io).await.unwrap();
+    let (sender, connection) = stage.http2().await;
     let mut answer = String::new();
     soon("an answer", body.read_to_string(&mut answer)).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("to its end"), "{answer}");

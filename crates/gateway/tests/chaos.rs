@@ -70,9 +70,7 @@ fn restart() -> Hold {
 #[tokio::test]
 async fn many_streams_of_one_connection_share_as_many_connections_to_ollama_as_there_are_places() {
     let mut stage = Stage::with("connections = 4").await;
-    let io = hyper_util::rt::TokioIo::new(stage.raw().await);
-    let executor = hyper_util::rt::TokioExecutor::new();
-    let (sender, connection) = hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+    let (sender, connection) = stage.http2().await;
     tokio::spawn(connection);
     let mut asking = JoinSet::new();
     for _ in 0..100 {

@@ -65,10 +65,7 @@ async fn what_concerns_one_connection_stays_on_it() {
 #[tokio::test]
 async fn http_2_is_understood_and_its_authority_is_the_host() {
     let mut stage = Stage::with("").await;
-    let stream = stage.raw().await;
-    let executor = hyper_util::rt::TokioExecutor::new();
-    let io = hyper_util::rt::TokioIo::new(stream);
-    let (mut sender, connection) = hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+    let (mut sender, connection) = stage.http2().await;
     tokio::spawn(connection);
     let mut request = post("http://localhost:11434/api/generate", r#"{"model":"m","prompt":"hi"}"#);
     request.headers_mut().clear();

@@ -267,7 +267,7 @@ impl Refusal {
             Self::AppManagement(_) => APP_MANAGEMENT_HINT.to_owned(),
             Self::NoSpace { .. } => {
                 "make room (`ollama rm` removes a model, `stablehand versions` shows what is kept), then try again; \
-                 what Finder calls available counts only as far as it is free now"
+                 what the system could clear by itself does not count"
                     .to_owned()
             }
             Self::NothingKept { kept, .. } if kept.is_empty() => {

@@ -299,6 +299,17 @@ impl Stage {
         self.until(&format!("{count} running"), |view| view.running.len() == count).await
     }
 
+    /// A connection of HTTP/2, and what carries it.
+    pub async fn http2(
+        &self,
+    ) -> (
+        hyper::client::conn::http2::SendRequest<Full<Bytes>>,
+        impl Future<Output = Result<(), hyper::Error>> + Send + use<>,
+    ) {
+        let executor = hyper_util::rt::TokioExecutor::new();
+        hyper::client::conn::http2::handshake(executor, TokioIo::new(self.raw().await)).await.unwrap()
+    }
+
     /// A connection without manners.
     pub async fn raw(&self) -> TcpStream {
         TcpStream::connect(self.address()).await.unwrap()
